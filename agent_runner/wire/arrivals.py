@@ -28,11 +28,11 @@ def new_observer() -> BaseObserver:
 
 @functools.cache
 def _observer_class() -> Callable[[], BaseObserver]:
-    """Return the class of watchdog observers for this platform; on Linux one of our own.
+    """Return the class of watchdog observers for this platform; on Linux a subclass of watchdog's.
 
-    Ours reports a file only when it is whole; in a recursive watch, also when it is created.
+    The subclass reports a file only when it is whole; in a recursive watch, also when it is created.
     """
-    # Imported on the first call: what only reads an order has no use for watchdog, which loads slowly.
+    # Imported on the first call: watchdog loads slowly, and not every process here watches a directory.
     if sys.platform != "linux":
         from watchdog.observers import Observer
 
@@ -45,7 +45,7 @@ def _observer_class() -> Callable[[], BaseObserver]:
 
         def get_event_mask_from_filter(self) -> Mask:
             """Return the events to ask the kernel for, without those of incomplete or departed files."""
-            # A file that was moved away is none that has arrived.
+            # Nobody waits for a file that was moved away.
             unwanted = InotifyConstants.IN_MOVED_FROM
             if not self.watch.is_recursive:
                 # A file that was only created is not whole; its closing or renaming is reported. A recursive

@@ -84,14 +84,14 @@ class CarrierMessage:
     payload: bytes = b""
 
     def text(self, name: str) -> str:
-        """Return a field that has to be a text. Raises `ConnectionLost`."""
+        """Return the field `name` of the message. Raises `ConnectionLost` if it is no text."""
         value = self.fields.get(name)
         if not isinstance(value, str):
             raise ConnectionLost(f"a '{self.kind}' without '{name}'")
         return value
 
     def number(self, name: str) -> int:
-        """Return a field that has to be a whole number of at least 0. Raises `ConnectionLost`."""
+        """Return the field `name`. Raises `ConnectionLost` if it is no whole number of at least 0."""
         # In Python, True is an int; in a message it is no number.
         value = self.fields.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
@@ -99,14 +99,14 @@ class CarrierMessage:
         return value
 
     def mapping(self, name: str) -> dict[str, Any]:
-        """Return a field that has to be an object. Raises `ConnectionLost`."""
+        """Return the field `name` of the message. Raises `ConnectionLost` if it is no object."""
         value = self.fields.get(name)
         if not isinstance(value, dict):
             raise ConnectionLost(f"a '{self.kind}' without '{name}'")
         return value
 
     def texts(self, name: str) -> list[str]:
-        """Return a field that has to be a list of texts. Raises `ConnectionLost`."""
+        """Return the field `name` of the message. Raises `ConnectionLost` if it is no list of texts."""
         value = self.fields.get(name)
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise ConnectionLost(f"a '{self.kind}' without '{name}'")
@@ -154,7 +154,10 @@ class CarrierConnection:
         return message
 
     async def receive_hello(self) -> CarrierMessage:
-        """Return the first message, which has to be small. Raises `ConnectionLost`."""
+        """Wait for the first message, and return it; it has to be small, as its sender is not known yet.
+
+        Raises `ConnectionLost`, also for a larger message.
+        """
         return await self._receive(MAX_HELLO_BYTES, 0)
 
     async def parse_header(self, header: bytes) -> Any:
@@ -162,9 +165,9 @@ class CarrierConnection:
         return json.loads(header)
 
     async def _receive(self, max_header_bytes: int, max_payload_bytes: int) -> CarrierMessage:
-        """Wait for the next message and return it; its header and payload may have at most so many bytes.
+        """Wait for the next message and return it; its header and its payload have these limits of bytes.
 
-        Raises `ConnectionLost`, also after `SILENCE_SECONDS` without a message.
+        Raises `ConnectionLost`, also for a larger message, and after `SILENCE_SECONDS` without a message.
         """
         try:
             async with asyncio.timeout(SILENCE_SECONDS):
@@ -271,9 +274,9 @@ async def relay(
     They are also closed if either side takes nothing for `STALL_SECONDS`: as long as it takes nothing, the
     other side is not read any further, so the end of the other side would never be noticed.
 
-    `other` is the second connection: what is read from it, and what is written to it. It is the side of the
-    host, from which nothing more comes once it has ended. If the first connection ends, `other` may still
-    send, and ends by itself.
+    `other` has the reader and the writer of the second connection, which leads to the host: nothing more
+    comes from there once it has ended. If the first connection ends, `other` may still send, and ends by
+    itself.
     """
     other_reader, other_writer = other
     outward = asyncio.create_task(_carry(reader, other_writer), name="relay:out")
@@ -285,13 +288,13 @@ async def relay(
     finally:
         outward.cancel()
         inward.cancel()
-        ends = await asyncio.gather(outward, inward, return_exceptions=True)
+        results = await asyncio.gather(outward, inward, return_exceptions=True)
         writer.close()
         other_writer.close()
-    for end in ends:
+    for result in results:
         # Either side may disconnect at any time; for a relay that is an ordinary end.
-        if isinstance(end, Exception) and not isinstance(end, OSError):
-            raise end
+        if isinstance(result, Exception) and not isinstance(result, OSError):
+            raise result
 
 
 async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

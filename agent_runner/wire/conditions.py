@@ -77,7 +77,7 @@ def parse_condition(text: str) -> Condition:
     """Return the condition in a text: one of the `FORMS`, or a few of them in `all(…, …)` or `any(…, …)`.
 
     Raises:
-        BadCondition: it is no condition, or a part of it is none.
+        BadCondition: the text has another form, or too many parts.
     """
     several = _SEVERAL.fullmatch(text.strip(" "))
     if several is None:
@@ -90,7 +90,10 @@ def parse_condition(text: str) -> Condition:
 
 
 def _predicate(text: str) -> Predicate:
-    """Return the single condition in a text of the form `name(argument)`. Raises `BadCondition`."""
+    """Return the single condition in a text of the form `name(argument)`.
+
+    Raises `BadCondition` for an unknown name, a wrong argument or another form.
+    """
     match = _FORM.fullmatch(text.strip(" "))
     if match is None:
         raise BadCondition(f"'{_shown(text)}' is no condition: use one of {', '.join(FORMS)}, or {TOGETHER}.")

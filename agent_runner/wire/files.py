@@ -9,17 +9,17 @@ from pathlib import Path
 
 
 def unique_name() -> str:
-    """Return a new file name `{epoch ms}-{random}.json`; such names sort in the order of their making."""
+    """Return a new file name `{epoch ms}-{random}.json`; such names sort by time, to the millisecond."""
     return f"{time.time_ns() // 1_000_000:013d}-{secrets.token_hex(4)}.json"
 
 
 def write_whole(path: Path, text: str, *, mode: int = 0o644) -> None:
     """Write `text` as a file at `path`, in place of an existing one; a reader never sees a part of it.
 
-    It is written under another name in the same directory, then renamed. `mode` are the file's permissions.
+    It is written under another name in the same directory, then renamed. `mode` has the file's permissions.
 
     Raises:
-        OSError: the directory is missing or full; nothing is left under `path` that was not there.
+        OSError: the directory is missing, or the disk is full; an existing file at `path` is unchanged.
     """
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)

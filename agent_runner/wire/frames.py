@@ -38,7 +38,7 @@ def time_limit_reason(seconds: float) -> str:
 def _without_halves(text: str) -> str:
     """Return a text with `?` in place of each half of a surrogate pair, which UTF-8 cannot encode.
 
-    A text of a model that was cut may have one.
+    Such a half may be left where the text of a model was cut.
     """
     return text.encode("utf-8", "replace").decode("utf-8")
 
@@ -261,15 +261,15 @@ class FrameDecoder:
         """The line of the frame that is being read; None before that line."""
 
     def feed(self, chunk: bytes) -> Iterator[FrameLine | LogLine]:
-        """Yield the frames and log lines that end in this chunk; the rest waits for the next chunk."""
+        """Yield the frames and log lines that end in this chunk; an unfinished line waits for the next."""
         # The decoder stores the bytes of a divided character.
         text = self._decode(chunk)
-        *whole, rest = text.split("\n")
-        for piece in whole:
+        *line_ends, unfinished = text.split("\n")
+        for piece in line_ends:
             line = self._end_line(piece)
             if line is not None:
                 yield from self._process_line(line)
-        self._add_piece(rest)
+        self._add_piece(unfinished)
 
     def _add_piece(self, piece: str) -> None:
         """Add a piece to the present line; a line that gets too long is dropped."""

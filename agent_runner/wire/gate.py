@@ -44,7 +44,8 @@ class Pace:
 
         `peer` is the address; `now_seconds` is the time by the event loop's clock.
         """
-        # Each connection moves the peer's time on by a step; none waits until it is `MAX_OF_ONE` steps ahead.
+        # Each connection moves the peer's time on by one step; nothing waits while that time is at most
+        # `MAX_OF_ONE` steps ahead of now.
         due = max(now_seconds, self._due.get(peer, now_seconds)) + SECONDS_A_CONNECTION
         if peer not in self._due and len(self._due) >= MAX_PACES:
             self._due = {
@@ -76,7 +77,7 @@ class Gate:
         """
         # Only here is the connecting container visible: to the host, all come from the gate.
         peer = str((writer.get_extra_info("peername") or ("gone",))[0])
-        # Checked when it was accepted, too; but of connections that were accepted together, none counted yet.
+        # The listener has checked this, too, but it accepts several connections before any is counted.
         if self.is_full(peer):
             writer.close()
             return

@@ -59,7 +59,7 @@ class ScreenedListener(socket.socket):
         """Whether the kernel has a filter that drops attempts to connect."""
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Return the next connection that may stay.
+        """Return the next connection with its address; close those of addresses that have too many.
 
         Raises `BlockingIOError` if there is none for now, or after `REFUSED_AT_ONCE` refusals: asyncio then
         calls this again in the next turn of the event loop.
@@ -85,7 +85,7 @@ class ScreenedListener(socket.socket):
         """
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(DROP_SECONDS, self._stop_dropping)
-        # At the end, so that this one is among the last.
+        # Moved to the end, so that the addresses stay in the order of their last refusal.
         self._refusals[address] = self._refusals.pop(address, 0) + 1
         # Without Linux or IPv4, they are refused one by one for as long as they come.
         if self._refusals[address] == MAX_REFUSED and sys.platform == "linux" and "." in address:
@@ -94,7 +94,7 @@ class ScreenedListener(socket.socket):
             self._is_dropping = True
 
     def _stop_dropping(self) -> None:
-        """Let the kernel drop no more attempts to connect, and begin to count refusals anew."""
+        """Have the kernel drop no more attempts to connect, and set the counts of refusals to zero."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -546,15 +546,15 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 def has_too_many_parts(body: bytes) -> bool:
     """Return whether the JSON of a request file has more than `MAX_PARTS` parts, without parsing it."""
     # Texts are removed first, because a long one has many commas.
-    rest, count = _STRING.subn(b"", body, count=MAX_PARTS + 1)
-    return count + sum(map(rest.count, (b",", b"{", b"["))) > MAX_PARTS
+    without_texts, text_count = _STRING.subn(b"", body, count=MAX_PARTS + 1)
+    return text_count + sum(map(without_texts.count, (b",", b"{", b"["))) > MAX_PARTS
 
 
 def parse_command(text: str | bytes) -> Command:
     """Return the request in the text of a file.
 
     Raises:
-        WireError: it is no valid request of this version; the text names the field.
+        WireError: it is no valid request of this version; the error's message names the field.
     """
     if has_too_many_parts(text.encode("utf-8", "replace") if isinstance(text, str) else text):
         raise WireError(f"it has more than {MAX_PARTS:,} parts")

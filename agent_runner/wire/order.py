@@ -154,7 +154,7 @@ class RunOrder(RunTerms):
     def begun_by(self, turn: TurnOrder) -> RunOrder:
         """Return the order of a run that was started ahead, with the first turn that has arrived.
 
-        The terms of the run are those that the turn brings, or else these.
+        The terms of the run are those that the turn brings, or else those of this order.
         """
         terms = turn.terms or self
         fields = {name: getattr(terms, name) for name in RunTerms.model_fields}

@@ -15,8 +15,8 @@ async def kill_and_wait(process: asyncio.subprocess.Process, *, with_group: bool
     """Kill a process unless it has ended, drop what it still printed, and wait until it is gone.
 
     With `with_group`, every process of its group is killed too, even if the process itself has ended; it must
-    have been started with `start_new_session=True`. Whoever still reads its stdout or stderr meets the end.
-    The process is killed even if this is cancelled at once.
+    have been started with `start_new_session=True`. A task that still reads its stdout or stderr gets the end
+    of the stream. The process is killed even if this is cancelled at once.
     """
     with suppress(ProcessLookupError):
         if with_group:
@@ -26,7 +26,7 @@ async def kill_and_wait(process: asyncio.subprocess.Process, *, with_group: bool
             # finds none, reports 255.
             os.kill(process.pid, signal.SIGKILL)
     # Up to Python 3.12, `wait` returns only when every pipe has reached its end (cpython#119710). That never
-    # comes while bytes stand in a pipe that nobody reads, or another process holds the pipe open.
+    # comes while bytes wait in a pipe that nobody reads, or another process holds the pipe open.
     close_pipes(process)
     with suppress(TimeoutError):
         async with asyncio.timeout(CLOSE_SECONDS):
@@ -34,7 +34,7 @@ async def kill_and_wait(process: asyncio.subprocess.Process, *, with_group: bool
 
 
 def close_pipes(process: asyncio.subprocess.Process) -> None:
-    """Close this side of a process's stdin, stdout and stderr, with what stands in them."""
+    """Close this side of a process's stdin, stdout and stderr, and drop the data that is still in them."""
     transport = process._transport  # type: ignore[attr-defined]  # noqa: SLF001 - `Process` hides its pipes
     for descriptor in range(3):
         pipe = transport.get_pipe_transport(descriptor)

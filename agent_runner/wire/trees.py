@@ -63,8 +63,8 @@ class ScanLimits:
     file_bytes: int
     tree_bytes: int
     entries: int
-    names_the_rest: bool = False
-    """Whether files beyond the byte limits, and unreadable ones, are identified by size and times.
+    allows_unread: bool = False
+    """Whether files beyond the byte limits, and unreadable ones, are entered with size and times, unread.
 
     Otherwise the scan fails.
     """
@@ -80,14 +80,14 @@ HashCache = dict[tuple[int, int, int, int, int], str]
 
 
 def checked_path(path: str) -> str:
-    """Return a relative path unchanged. Raises `TreeError` if it is too long, or leads out of its tree."""
+    """Return a relative path unchanged. Raises `TreeError` if it is too long or deep, or leaves its tree."""
     parts = path.split("/")
-    is_fair = (
+    is_valid = (
         _can_be_name(path)
         and len(parts) <= MAX_DEPTH
         and not any(part in {"", ".", ".."} or part.startswith(PARTIAL) for part in parts)
     )
-    if not is_fair:
+    if not is_valid:
         raise TreeError(f"{path[:80]!r} is no path of a tree")
     return path
 
@@ -134,7 +134,7 @@ def scan(
     read; the next scan finds the change.
 
     Raises:
-        TreeError: it exceeds the limits.
+        TreeError: it exceeds the limits, or has a path that is too long or too deep.
     """
     if limits is None:
         limits = ScanLimits(file_bytes=MAX_FILE_BYTES, tree_bytes=MAX_TREE_BYTES, entries=MAX_ENTRIES)
@@ -163,7 +163,7 @@ class _Scan:
         """Add the entries of an open directory and of all directories below it to `tree`.
 
         `prefix` is the path of the directory in the tree, with a slash at its end; empty for the top. Raises
-        `TreeError` if a limit is exceeded.
+        `TreeError` if a limit is exceeded, or a path is too long or too deep.
         """
         for name in sorted(os.listdir(directory_fd)):
             # Files that are being written would be copied unfinished.
@@ -181,7 +181,7 @@ class _Scan:
         """Add the entry `name` of an open directory under `path`, with those below it.
 
         One that is no file, directory or link is left out. A directory that may not be opened raises
-        `PermissionError`; if the limits have `names_the_rest`, it is added without what is in it.
+        `PermissionError`; if the limits have `allows_unread`, it is added without what is in it.
         """
         info = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
         if stat.S_ISDIR(info.st_mode):
@@ -190,7 +190,7 @@ class _Scan:
                 with _inner(directory_fd, name) as inner:
                     self.read(inner, f"{path}/")
             except PermissionError:
-                if not self._limits.names_the_rest:
+                if not self._limits.allows_unread:
                     raise
         elif stat.S_ISLNK(info.st_mode):
             self.tree[path] = Entry("link", content=os.readlink(name, dir_fd=directory_fd))
@@ -200,7 +200,7 @@ class _Scan:
     def _file(self, directory_fd: int, name: str, path: str, info: os.stat_result) -> Entry:
         """Return the entry of the file `name` in an open directory; `info` is the file's status.
 
-        A file beyond the limits on bytes is not read: if the limits have `names_the_rest`, its entry has its
+        A file beyond the limits on bytes is not read: if the limits have `allows_unread`, its entry has its
         size and times in place of a hash, else `TreeError` is raised.
         """
         is_large = info.st_size > self._limits.file_bytes
@@ -208,7 +208,7 @@ class _Scan:
             self._bytes_left -= info.st_size
         if not is_large and self._bytes_left >= 0:
             return _readable(directory_fd, name, info, self._cache, self.known, self._limits)
-        if not self._limits.names_the_rest:
+        if not self._limits.allows_unread:
             limit = self._limits.file_bytes if is_large else self._limits.tree_bytes
             raise TreeError(f"{path[:80]!r} goes beyond {limit // 1024**2} MiB")
         return _unread(info)
@@ -219,7 +219,7 @@ def _readable(
 ) -> Entry:
     """Return the entry of the file `name` in an open directory; `info` is the file's status.
 
-    With `limits.names_the_rest`, a file that cannot be read is identified by its size and times. `cache` has
+    With `limits.allows_unread`, a file that cannot be read is identified by its size and times. `cache` has
     known hashes; that of this file is added to `known`. Raises `OSError`, also for a file that is gone.
     """
     try:
@@ -227,7 +227,7 @@ def _readable(
     except FileNotFoundError:
         raise  # it is gone, not unreadable
     except OSError:
-        if not limits.names_the_rest:
+        if not limits.allows_unread:
             raise
         return _unread(info)
 
@@ -368,15 +368,15 @@ def _remove_entry(directory_fd: int, name: str) -> None:
     os.rmdir(name, dir_fd=directory_fd)
 
 
-def _leave_as_it_is(directory_fd: int, file_fd: int) -> None:
-    """Do nothing: the default for `own` in functions that create entries, which keeps the file's owner."""
+def _keep_owner(directory_fd: int, file_fd: int) -> None:
+    """Do nothing: the default for `set_owner`, with which a new entry belongs to the user of this process."""
     del directory_fd, file_fd
 
 
-def put_directory(root_fd: int, path: str, entry: Entry, *, own: GiveAway = _leave_as_it_is) -> None:
-    """Create a directory with the entry's mode, replacing anything else at its path; an existing one stays.
+def put_directory(root_fd: int, path: str, entry: Entry, *, set_owner: GiveAway = _keep_owner) -> None:
+    """Create a directory with the entry's mode, replacing anything else at its path.
 
-    `own` sets its owner.
+    An existing directory keeps its content and gets the mode. `set_owner` sets the directory's owner.
     """
     with _parent(root_fd, path) as (directory, name):
         try:
@@ -388,7 +388,7 @@ def put_directory(root_fd: int, path: str, entry: Entry, *, own: GiveAway = _lea
         with _inner(directory, name) as inner:
             # Without its owner's rights, nothing could be created in it or removed from it later.
             os.fchmod(inner, entry.mode | 0o700)
-            own(directory, inner)
+            set_owner(directory, inner)
 
 
 def put_link(root_fd: int, path: str, entry: Entry) -> None:
@@ -405,11 +405,11 @@ def put_file(
     entry: Entry,
     read: Callable[[int], bytes],
     *,
-    own: GiveAway = _leave_as_it_is,
+    set_owner: GiveAway = _keep_owner,
 ) -> None:
     """Write a file under a temporary name, check its content, and rename it into place.
 
-    `read(n)` returns up to `n` of its next bytes; `own` sets its owner.
+    `read(n)` returns up to `n` of the file's next bytes; `set_owner` sets the file's owner.
 
     Raises:
         StaleFile: the bytes are not those of the entry. The old file stays.
@@ -422,7 +422,7 @@ def put_file(
             with os.fdopen(descriptor, "wb") as file:
                 _copy(file.write, read, entry)
                 os.fchmod(file.fileno(), entry.mode | 0o400)
-                own(directory, file.fileno())
+                set_owner(directory, file.fileno())
             # A rename replaces a file, but not a directory.
             if _is_directory(directory, name):
                 _remove_entry(directory, name)

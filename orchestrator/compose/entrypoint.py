@@ -65,7 +65,7 @@ def owner_of(home: Path) -> User:
 
 
 def take_over(home: Path, user: User) -> None:
-    """Make `user` the owner of root's files in the folders of a home that Andy writes, and of no others.
+    """Make `user` the owner of root's files in those folders of a home that Andy writes.
 
     `sudo andy restore`, for example, leaves such files.
     """
@@ -88,11 +88,11 @@ def become(user: User) -> None:
 def _give(folder: Path, user: User) -> None:
     """Make `user` the owner of root's files and folders in a folder.
 
-    Agents write there, so no link is followed, and files with several names are skipped. So is what cannot be
-    given away.
+    Agents write there, so no link is followed, and files with several names are skipped. Files and folders
+    whose owner cannot be changed are skipped, too.
     """
     for _, _, names, descriptor in os.fwalk(folder, follow_symlinks=False):
-        # One on a read-only mount, or on a machine that grants root nothing, must not prevent the start.
+        # A folder whose owner cannot be changed, as on a read-only mount, must not prevent the start.
         with suppress(OSError):
             if os.fstat(descriptor).st_uid == ROOT:
                 os.fchown(descriptor, user.uid, user.gid)

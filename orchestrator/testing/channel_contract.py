@@ -236,10 +236,10 @@ def the_group(harness: ChannelHarness) -> Group:
     return Group(jid=harness.jid, name="Family", folder=Folder("family"))
 
 
-async def until(holds: Callable[[], object] | Callable[[], Awaitable[object]], what: str) -> None:
+async def until(holds: Callable[[], object] | Callable[[], Awaitable[object]], condition: str) -> None:
     """Wait until the function `holds`, which may be async, returns something true.
 
-    Raises `AssertionError` with `what`, the name of the condition, after `DEADLINE_SECONDS`.
+    Raises `AssertionError` with `condition`, a description of what was awaited, after `DEADLINE_SECONDS`.
     """
     try:
         async with asyncio.timeout(DEADLINE_SECONDS):
@@ -251,14 +251,14 @@ async def until(holds: Callable[[], object] | Callable[[], Awaitable[object]], w
                     return
                 await asyncio.sleep(0.001)
     except TimeoutError as error:
-        raise AssertionError(f"not in {DEADLINE_SECONDS:g} s: {what}") from error
+        raise AssertionError(f"not in {DEADLINE_SECONDS:g} s: {condition}") from error
 
 
 def write(harness: ChannelHarness, text: str, received: list[Inbound]) -> None:
-    """Make Jane write a message that will be in the list `received`.
+    """Make Jane, the person at the other end of the messenger, write a message that will be in `received`.
 
-    `running` adds the messages that come through the channel. Without another end, none comes through a
-    channel, so the message is added here.
+    `running` adds the messages that come through the channel to that list. If the messenger has no other end,
+    none comes through a channel, so the message is added here.
     """
     if (message := harness.write(text)) is not None:
         received.append(message)
@@ -310,11 +310,11 @@ def test_its_methods_are_those_of_the_protocol(harness: ChannelHarness) -> None:
     assert harness.channel.max_text_chars is None or harness.channel.max_text_chars > 100
 
 
-@pytest.mark.parametrize("odd", ["", "@", "x", "local", "g.us", "a@b", "\0", "x@g.us@local:"])
-def test_it_owns_its_own_addresses_and_raises_at_none(harness: ChannelHarness, odd: str) -> None:
+@pytest.mark.parametrize("odd_address", ["", "@", "x", "local", "g.us", "a@b", "\0", "x@g.us@local:"])
+def test_it_owns_its_own_addresses_and_raises_at_none(harness: ChannelHarness, odd_address: str) -> None:
     """Check that `owns` accepts the chat of the harness, and answers for an odd address without an error."""
     assert harness.channel.owns(harness.jid)
-    harness.channel.owns(ChatJid(odd))
+    harness.channel.owns(ChatJid(odd_address))
 
 
 ADDRESSES = (
@@ -629,7 +629,7 @@ def host(context: ChannelContext, outside: ChannelHarness) -> ContractHost:
     return ContractHost(context, outside)
 
 
-async def in_thread(call: Any, *arguments: Any) -> None:
+async def in_thread(call: Callable[..., object], *arguments: object) -> None:
     """Run a blocking call of the harness in a thread, while the host goes on."""
     await asyncio.to_thread(call, *arguments)
 
@@ -889,10 +889,10 @@ async def test_a_file_that_is_too_large_for_us_leaves_its_words_and_a_note(
     assert texts[1] == "and then"
     (request,) = await host.rows("SELECT turn_id FROM messages WHERE content LIKE '%look%'")
     assert request["turn_id"] is not None
-    assert left_of_files(host.context.home) == []
+    assert fetched_files(host.context.home) == []
 
 
-def left_of_files(home: Path) -> list[Path]:
+def fetched_files(home: Path) -> list[Path]:
     """Return the paths in a home of files that were fetched from a messenger, whole or in part."""
     whole_files = [path for path in home.glob("groups/*/attachments/*") if path.is_file()]
     return whole_files + list(home.glob("data/**/in-*"))

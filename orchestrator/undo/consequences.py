@@ -20,10 +20,10 @@ TIMING = ("status", "schedule_type", "schedule_value", "next_run")
 
 
 async def cancel_outdated_alerts(tx: Tx, effects: Sequence[RowEffect], *, now_ms: int) -> None:
-    """Cancel the alerts of rules that contradict, or have the place of, what undoing these effects restores.
+    """Cancel pending notifications of dashboard rules that do not fit what undoing these effects restores.
 
-    Those are alerts about the deadline that a turn has set, and alerts with the cause of one that comes back:
-    the database allows only one of them. The rules make new ones where needed.
+    They are alerts about a deadline that the turn has set, and notifications with the same task, question and
+    cause as a restored one: the database allows only one of these. The rules make new ones where needed.
     """
     for effect in effects:
         async for alert in _outdated_alerts(tx, effect):
@@ -38,7 +38,7 @@ async def cancel_outdated_alerts(tx: Tx, effects: Sequence[RowEffect], *, now_ms
 
 
 async def _outdated_alerts(tx: Tx, effect: RowEffect) -> AsyncIterator[Notification]:
-    """Yield the notifications to come that are to be cancelled before an effect is undone."""
+    """Yield the pending notifications that have to be cancelled before an effect is undone."""
     before, after = effect.before, effect.after
     if before is None or effect.table not in ("dashboard_tasks", "notifications"):
         return
@@ -55,7 +55,10 @@ async def _outdated_alerts(tx: Tx, effect: RowEffect) -> AsyncIterator[Notificat
 
 
 def _subject(row: Notification) -> tuple[str | None, str | None, str | None]:
-    """Return what the database allows only one notification to come for: its task, question and cause."""
+    """Return the task, the question and the cause of a notification.
+
+    The database allows only one pending notification with the same three.
+    """
     return (row.task_id, row.question_id, row.cause)
 
 
@@ -68,7 +71,7 @@ async def skip_missed_runs(tx: Tx, effects: Sequence[RowEffect], *, now_ms: int)
     """Let the repeating tasks that an undo has restored go on at their next time from now.
 
     A due time from before the turn may have passed long ago. Its run was not missed, as nobody wanted it, and
-    must not begin now. A task whose times the turn has not changed did miss them.
+    must not begin now. A task whose times the turn did not change is left alone: its run was missed.
     """
     for effect in effects:
         if effect.table != "scheduled_tasks" or _has_same_times(effect):
@@ -81,12 +84,12 @@ async def skip_missed_runs(tx: Tx, effects: Sequence[RowEffect], *, now_ms: int)
         try:
             next_ms = timing.following_ms(task.schedule, task.next_ms, after_ms=now_ms)
         except (AndyError, ValueError, LookupError, ArithmeticError):
-            continue  # it is paused with a notice when the scheduler looks at it
+            continue  # the scheduler pauses it, with a notice, when it comes to it
         await tasks.advance(tx, task.id, next_ms)
 
 
 def _has_same_times(effect: RowEffect) -> bool:
-    """Return whether a turn that changed a scheduled task left it due at the times at which it was."""
+    """Return whether a turn that changed a scheduled task left its status, schedule and next time alone."""
     before, after = effect.before, effect.after
     if before is None or after is None:
         return False

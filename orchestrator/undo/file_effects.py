@@ -50,7 +50,8 @@ async def settle(database: Database, files: GroupFiles, folder: Folder, number: 
 
         async def work(tx: Tx) -> None:
             """Record the files that the turn changed, unless that was done meanwhile."""
-            # An undo meanwhile has recorded them, and may have changed the files again.
+            # If the turn is not open any more, an undo has recorded its changes since, and may have changed
+            # the files again.
             if files.is_open(folder, number):
                 await record(tx, TurnId(number), changed, now_ms=now_ms)
 
@@ -123,8 +124,8 @@ async def _finish(tx: Tx, undo: Undo, unrestored: Sequence[RowEffect], *, now_ms
 def put_all(files: GroupFiles, folder: str, effects: Sequence[RowEffect]) -> list[RowEffect]:
     """Bring each file to the state after its effect, if it is in the state before it. Blocks.
 
-    Return the effects whose files are in another state, or could not be changed. A repetition changes
-    nothing, so a host that was killed in between does the rest.
+    Return the effects whose files are in another state, or could not be changed. Files that were restored
+    already stay as they are, so a host that was killed in between can simply call this again.
     """
     deletions = [effect for effect in effects if effect.after is None]
     writes = [effect for effect in effects if effect.after is not None]

@@ -39,7 +39,7 @@ from orchestrator.domain.home import UNDO
 log = structlog.get_logger(__name__)
 
 LIMITS = trees.ScanLimits(
-    file_bytes=16 * 1024**2, tree_bytes=256 * 1024**2, entries=20_000, names_the_rest=True
+    file_bytes=16 * 1024**2, tree_bytes=256 * 1024**2, entries=20_000, allows_unread=True
 )
 """Limits of a snapshot: a file beyond the bytes is identified by size and times;
 beyond the entries, nothing is recorded.
@@ -200,7 +200,9 @@ class GroupFiles:
                 self._write_tree(folder, after)
             except (TreeError, OSError, ValueError) as error:
                 return FolderChanges(unknown_reason=_reason(error))
-        paths = sorted(path for path in {*before, *after} if not same(before.get(path), after.get(path)))
+        paths = sorted(
+            path for path in {*before, *after} if not is_same_entry(before.get(path), after.get(path))
+        )
         if len(paths) > MAX_CHANGED:
             return FolderChanges(unknown_reason=f"more than {MAX_CHANGED:,} were changed")
         return FolderChanges(
@@ -221,16 +223,16 @@ class GroupFiles:
 
     # Putting back
 
-    def now(self, folder: str, path: str, *, like: Fields | None = None) -> Fields | None:
+    def now(self, folder: str, path: str, *, compared_with: Fields | None = None) -> Fields | None:
         """Return the fields of the present entry at a path of a group's folder.
 
         None if there is no entry, or it cannot be read.
 
-        `like` is the entry with which it will be compared. If that is a file whose content was not read,
-        because it was too large, the content of this one is not read either.
+        `compared_with` is the entry with which the result will be compared. If that is a file whose content
+        was not read, because it was too large, the content of the present one is not read either.
         """
         group = self._folders[folder]
-        reads_content = like is None or not trees.is_unread(_entry(like))
+        reads_content = compared_with is None or not trees.is_unread(_entry(compared_with))
         with group.lock, suppress(OSError), self._opened(folder) as root:
             return _fields(trees.entry_at(root, path, group.cache, LIMITS, reads=reads_content))
         return None
@@ -261,14 +263,14 @@ class GroupFiles:
         """
         with self._folders[folder].lock:
             try:
-                # `like` is the entry to compare with. If its content was not read, because the file was too
-                # large, the content of the present file is not read either, so that the two can be equal.
-                now = self.now(folder, path, like=expected)
-                is_done = is_same(self.now(folder, path, like=target), target)
+                # If the content of the entry to compare with was not read, because the file was too large,
+                # the content of the present file is not read either, so that the two can be equal.
+                now = self.now(folder, path, compared_with=expected)
+                is_done = is_same(self.now(folder, path, compared_with=target), target)
                 if not is_done and is_same(now, expected):
                     with self._opened(folder) as root:
                         self._put(folder, root, path, target)
-                is_done = is_same(self.now(folder, path, like=target), target)
+                is_done = is_same(self.now(folder, path, compared_with=target), target)
                 return is_done or _is_full_directory(now, target)
             except (TreeError, OSError) as error:
                 log.warning("undo.file_left", group=folder, path=path[:200], reason=_reason(error))
@@ -291,12 +293,12 @@ class GroupFiles:
         if entry.kind != "dir":
             trees.make_room(root_fd, path)  # removes an empty directory that is in the place
         if entry.kind == "dir":
-            trees.put_directory(root_fd, path, entry, own=give_to_owner_of)
+            trees.put_directory(root_fd, path, entry, set_owner=give_to_owner_of)
         elif entry.kind == "link":
             trees.put_link(root_fd, path, entry)
         else:
             with self._content(folder, entry.content).open("rb") as content:
-                trees.put_file(root_fd, path, entry, content.read, own=give_to_owner_of)
+                trees.put_file(root_fd, path, entry, content.read, set_owner=give_to_owner_of)
 
     # What is stored
 
@@ -467,7 +469,7 @@ class GroupFiles:
         return self._root / folder / "content" / digest
 
 
-def same(first: Entry | None, second: Entry | None) -> bool:
+def is_same_entry(first: Entry | None, second: Entry | None) -> bool:
     """Return whether two entries have the same kind, content and rights. Pure.
 
     Rights that the owner of a file always has are not compared. None stands for no entry.
@@ -490,7 +492,9 @@ def is_same(first: Fields | None, second: Fields | None) -> bool:
 
     None stands for no entry.
     """
-    return same(None if first is None else _entry(first), None if second is None else _entry(second))
+    first_entry = None if first is None else _entry(first)
+    second_entry = None if second is None else _entry(second)
+    return is_same_entry(first_entry, second_entry)
 
 
 def _is_full_directory(now: Fields | None, target: Fields | None) -> bool:
@@ -512,7 +516,7 @@ def _fields(entry: Entry | None) -> Fields | None:
 
 
 def _reason(error: Exception) -> str:
-    """Return the reason of an error; for one of the system, without the path."""
+    """Return the text of an error; for an `OSError`, without the path of the file."""
     return str(error.strerror or error) if isinstance(error, OSError) else str(error)
 
 

@@ -17,9 +17,9 @@ from orchestrator.undo.plan import TITLE_CHARS, LaterChange, item_of
 async def find(
     tx: Tx, files: GroupFiles, folder: Folder, effects: Sequence[RowEffect]
 ) -> tuple[LaterChange, ...]:
-    """Return those of a turn's effects whose rows or files were changed since, and by which request.
+    """Return each of a turn's effects whose row or file was changed again since, and by which request.
 
-    `folder` is the group's, in which the files of the effects are.
+    `folder` is that of the group whose files the effects are about.
     """
     changes = []
     for effect in effects:
@@ -34,7 +34,7 @@ async def _is_unchanged_since(tx: Tx, files: GroupFiles, folder: Folder, effect:
     if effect.table == turn_effects.FILE:
         # A file in its earlier state loses nothing either: it needs no undo any more.
         return any(
-            is_same(files.now(folder, effect.key[0], like=state), state)
+            is_same(files.now(folder, effect.key[0], compared_with=state), state)
             for state in (effect.after, effect.before)
         )
     return turn_effects.is_unchanged_since(effect, await turn_effects.current(tx, effect))

@@ -65,7 +65,7 @@ class OutsideEffect:
         return text.format(n=self.count, name=self.kind)
 
 
-def of(calls: Sequence[ToolCallRecord], **counted: int) -> tuple[OutsideEffect, ...]:
+def lasting_effects(calls: Sequence[ToolCallRecord], **counted: int) -> tuple[OutsideEffect, ...]:
     """Return the effects of a turn that stay even if it is undone: those `counted`, then those of tools.
 
     Pure. `calls` are the turn's tool calls, also failed ones, because they may have done something. `counted`

@@ -52,8 +52,8 @@ class UndoRequests:
     ) -> ReplyAtOnce | None:
         """If a message asks to undo something, do that and return the reply; for any other, return None.
 
-        `text` is the message without the words that address Andy. `is_asked` says whether it is for Andy. A
-        reaction with an emoji asks for nothing. `role` is the sender's.
+        `text` is the message without the words that address Andy. `is_asked` says whether the message is for
+        Andy. A reaction with an emoji asks for nothing. `role` is the sender's.
         """
         request = None if message.reaction or not is_asked else read(text)
         if request is None:
@@ -76,7 +76,7 @@ class UndoRequests:
         if turn is None or (request.is_redo and await undos.get(tx, turn.id) is None):
             return None
         # None if the sender may undo the turn; else the names of those who may.
-        if (names := await _only_for(tx, group, message, turn, role)) is not None:
+        if (names := await _allowed_instead(tx, group, message, turn, role)) is not None:
             return _reply(texts.only(names, is_korean=is_korean))
         try:
             done = await self._service.undo(
@@ -95,7 +95,7 @@ class UndoRequests:
     async def _find_turn(self, tx: Tx, group: Group, message: Inbound) -> Turn | None:
         """Return the turn that a message refers to, or None if there is none.
 
-        That is the turn of the message that it quotes; without a quote, the last turn of the chat with an
+        That is the turn of the quoted message; without a quote, it is the last turn of the chat with an
         effect.
         """
         if message.quote is not None:
@@ -142,9 +142,10 @@ def read(text: str) -> RequestedUndo | None:
 
 
 async def _turn_of_quoted(tx: Tx, message: Inbound) -> TurnId | None:
-    """Return the id of the turn to which the message that `message` quotes belongs; None if it is not known.
+    """Return the id of the turn of the message that `message` quotes; None if it is not known.
 
-    For a message of Andy's, that is the turn that sent it; for one of a person, the turn that it joined.
+    For a quoted message of Andy's, that is the turn that sent it; for one of a person, the turn that includes
+    it.
     """
     assert message.quote is not None
     sent = await outbox.by_message_id(tx, message.quote.message_id)
@@ -154,7 +155,7 @@ async def _turn_of_quoted(tx: Tx, message: Inbound) -> TurnId | None:
     return quoted.turn_id if quoted is not None else None
 
 
-async def _only_for(tx: Tx, group: Group, message: Inbound, turn: Turn, role: Role) -> str | None:
+async def _allowed_instead(tx: Tx, group: Group, message: Inbound, turn: Turn, role: Role) -> str | None:
     """Return None if the sender of `message` may undo a turn; else the names of the people who may.
 
     Those are the people who asked in the turn. People with a higher role may undo it, too, but are not named.

@@ -201,12 +201,13 @@ class UndoService:
         # What can be stopped or deleted: messages, and runs of scheduled tasks.
         queued_messages = await _messages_of(tx, turn, effects)
         runs = await _runs_of(tx, effects)
-        commanded = {message.id for message in await outbox.by_ids(tx, _commanded(effects))}
+        command_messages = await outbox.by_ids(tx, _command_message_ids(effects))
+        ids_of_commands = {message.id for message in command_messages}
         # Only messages of commands are deleted, not answers. A removed emoji leaves nothing to delete.
         possibly_sent = [
             message
             for message in queued_messages
-            if message.id in commanded
+            if message.id in ids_of_commands
             and message.state in _POSSIBLY_SENT
             and (message.text or message.reacts_to is None)
         ]
@@ -228,14 +229,14 @@ class UndoService:
             files=files,
             unsent=tuple(message for message in queued_messages if message.state in _UNSENT),
             has_unsent_command=any(
-                message.id in commanded and message.state in _UNSENT for message in queued_messages
+                message.id in ids_of_commands and message.state in _UNSENT for message in queued_messages
             ),
             sent=deletable,
             waiting_runs=tuple(run for run in runs if run.state is TurnState.QUEUED),
             items=tuple(map(item_of, (*filter(is_listed, rows), *named_files))),
             later=await later_changes.find(tx, self.files, turn.folder, (*rows, *files)),
             # Numbers of the effects that stay, by their kind.
-            outside=outside.of(
+            outside=outside.lasting_effects(
                 await tool_calls.of_turn(tx, turn.id),
                 noted=_count_out_of_reach(effects, "noted"),
                 forgotten=_count_out_of_reach(effects, "forgotten"),
@@ -287,8 +288,8 @@ class UndoService:
             raise NothingToUndo(f"Turn {turn.id} is undone already.")
         plan = await self.plan(tx, turn)
         if plan.is_empty:
-            left = texts.left(plan, is_korean=False)
-            raise NothingToUndo(f"Turn {turn.id} changed nothing that can be put back. {left}".rstrip())
+            lasting = texts.left(plan, is_korean=False)
+            raise NothingToUndo(f"Turn {turn.id} changed nothing that can be put back. {lasting}".rstrip())
         if plan.later and not is_forced:
             raise BuiltOn(plan)
         return UndoDone(turn_id=await self._carry_out(tx, plan, by=by, reason=reason), plan=plan)
@@ -348,7 +349,7 @@ class UndoService:
         """
         turn = plan.turn
         for effect in plan.files:  # a hundred of them are read again in a few milliseconds
-            now = self.files.now(turn.folder, effect.key[0], like=effect.after)
+            now = self.files.now(turn.folder, effect.key[0], compared_with=effect.after)
             # A file that was changed since gets another content by the undo: an undo of the undo needs this.
             if not is_same(now, effect.after):
                 self.files.store_content(turn.folder, effect.key[0])
@@ -421,7 +422,7 @@ async def _unregistered(tx: Tx, effects: Sequence[RowEffect]) -> dict[Folder, li
     return {folder: [jid for jid, other in chats.items() if other == folder] for folder in folders}
 
 
-def _commanded(effects: Sequence[RowEffect]) -> set[int]:
+def _command_message_ids(effects: Sequence[RowEffect]) -> set[int]:
     """Return the ids of the messages that a turn's commands queued, without its answers."""
     return {effect.key[0] for effect in effects if effect.table == "outbox" and effect.before is None}
 
@@ -443,9 +444,9 @@ async def _messages_of(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -> list
     Of a turn that is itself an undo, the answers are left out: they only report the undo.
     """
     answers = [] if await undos.get(tx, turn.id) is not None else await outbox.of_turn(tx, turn.id)
-    commanded = await outbox.by_ids(tx, _commanded(effects))
-    known = {message.id for message in commanded}
-    return [*(message for message in answers if message.id not in known), *commanded]
+    command_messages = await outbox.by_ids(tx, _command_message_ids(effects))
+    ids_of_commands = {message.id for message in command_messages}
+    return [*(message for message in answers if message.id not in ids_of_commands), *command_messages]
 
 
 async def _runs_of(tx: Tx, effects: Sequence[RowEffect]) -> list[Turn]:

@@ -31,7 +31,7 @@ from orchestrator.store.access.secret_addresses import AddressKind
 from orchestrator.store.board import worker_cycles
 from orchestrator.store.database import Database
 from orchestrator.store.undo import turn_effects
-from orchestrator.undo.outside import OutsideEffect, of
+from orchestrator.undo.outside import OutsideEffect, lasting_effects
 from orchestrator.undo.requests import read
 from orchestrator.undo.service import BuiltOn, NothingToUndo, NotYet
 from tests.doubles.channel import ScriptedChannel
@@ -634,7 +634,7 @@ async def test_every_kind_of_reading_is_whole(undo: UndoHarness) -> None:
 
 
 def test_what_cannot_be_undone_is_named_in_words() -> None:
-    assert of([], sent=0, runs=0) == ()
+    assert lasting_effects([], sent=0, runs=0) == ()
     assert OutsideEffect(kind="mail/send", count=2).text() == "2 calls of mail/send"
     assert OutsideEffect(kind="WebFetch", count=1).text(is_korean=True) == "열어 본 웹페이지 1개"
 

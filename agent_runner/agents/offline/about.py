@@ -27,7 +27,7 @@ class About(RequestHandler):
         return await self.answer_of_row() + (self.say("help_main") if self.context.order.is_main else "")
 
     async def do_unknown(self) -> str:
-        """Return that the request was not understood. Once a day, also explain how to add a model.
+        """Return the answer that the request was not understood. Once a day, also explain how to add a model.
 
         In main, the owner's own group, the answer itself explains it. From another group, the host is asked
         to send the explanation to main.
@@ -54,9 +54,9 @@ class About(RequestHandler):
     async def do_show_groups(self) -> str:
         """Return a list of the chats that the host knows, each with its address and its group's folder."""
         reply = await self.request(RefreshGroups)
-        nowhere = self.say("not_registered")
+        no_folder = self.say("not_registered")
         chats = reply.data.get("chats", [])
-        texts = [f"{chat['name']} ({chat['jid']}): {chat['folder'] or nowhere}" for chat in chats]
+        texts = [f"{chat['name']} ({chat['jid']}): {chat['folder'] or no_folder}" for chat in chats]
         return self._bullets("show_groups", texts) or self.say("no_groups")
 
     async def do_know(self) -> str:
@@ -72,9 +72,10 @@ class About(RequestHandler):
         return "\n".join([head, self.say("know_more", **counts)])
 
     async def do_know_me(self) -> str:
-        """Return everything that is remembered of the sender.
+        """Return what the host remembers of the sender: their role, notes, mentions, reminders and tasks.
 
-        The host finds the person by the messenger's address, which the agent does not have.
+        Of their messages only the number is shown. The host finds the person by the messenger's address,
+        which the agent does not have.
         """
         # Several people may ask in one turn; the short name shows which of them is meant.
         person = (await self._memory("person", people=[self.context.request.person]))["people"][0]
@@ -126,7 +127,7 @@ class About(RequestHandler):
         return (await self.request(Remember, tool=MEMORY, arguments={"action": action, **arguments})).data
 
     async def do_recall(self) -> str:
-        """Return a summary of the earlier conversation from the host's files, or that none is stored."""
+        """Return a summary of the earlier conversation from the host's files; if none is stored, say so."""
         # Read each time: the host rewrites the files between turns.
         snapshots = self.context.workspace.snapshots
         context = await asyncio.to_thread(_document, snapshots / "context.json")
@@ -148,8 +149,8 @@ class About(RequestHandler):
     def _dialogue(self, window: Sequence[Any]) -> list[str]:
         """Return the last messages of a conversation as lines, at most `MAX_MESSAGES`.
 
-        `window` has the stored messages, the oldest first. Those of this turn, and of turns that asked for
-        such a summary, are left out.
+        `window` has the stored messages, the oldest first. Those of this turn, and of turns in which somebody
+        asked about earlier talk, are left out.
         """
         # The id of a message begins with that of its turn: `t12.…`.
         rows = [(str(_value_at(row, "id")).partition(".")[0], row) for row in window]

@@ -103,7 +103,10 @@ class OfflineAgent:
         self._zone = await asyncio.to_thread(ZoneInfo, self._order.timezone)
 
     async def begin(self, order: RunOrder) -> bool:
-        """Take the first turn's order; return False, so that `start` is called to load its time zone."""
+        """Use the order of the first turn in place of the one that the run was started with.
+
+        Return False, so that `start` is called again: the order may name another time zone.
+        """
         self._order = order
         return False
 
@@ -137,7 +140,7 @@ class OfflineAgent:
             # A request that changed nothing leaves the last change undoable.
             undo = tuple(context.undo) or context.state.undo
             state = replace(context.state, questions=(*new, *older)[:MAX_QUESTIONS], undo=undo)
-        await asyncio.to_thread(self._conversation.keep, turn.turn, before, state)
+        await asyncio.to_thread(self._conversation.store, turn.turn, before, state)
         notice_lines = "\n".join(await self._lines_of_notices(turn, reading.language_of(requests[0].text)))
         await say("\n\n".join(filter(None, (notice_lines, *texts))))
         return TurnOutcome()
@@ -177,7 +180,8 @@ class OfflineAgent:
     ) -> RequestContext:
         """Return the context that the handlers of one request share, without questions that have lapsed.
 
-        `number` is the request's place in the turn, from 0; `state` is that of the conversation before it.
+        `number` is the request's place in the turn, from 0; `state` is the conversation's state before the
+        request.
         """
         now = self._now().astimezone(self._zone)
         oldest = now.timestamp() - MAX_AGE_SECONDS
@@ -199,7 +203,7 @@ class OfflineAgent:
 
 
 def _is_read(notice: Notice) -> bool:
-    """Return whether a notice is about a text that the chat was sent, and not urgent."""
+    """Return whether people know what a notice is about from a text in the chat; False for an urgent one."""
     return notice.event_type in READ_ALREADY and notice.priority not in ("high", "critical")
 
 
@@ -219,14 +223,14 @@ def _requests(turn: TurnOrder, *, name: str) -> tuple[Request, ...]:
     if turn.requests or turn.kind not in ("chat", "task"):
         escaped_name = re.escape(name)
         # `@Andy` anywhere but inside of a word or an address such as `me@andy`, or `Andy:` at the start.
-        address = re.compile(
-            # Blanks before it are matched from their first on, or many would be looked at again and again.
+        name_pattern = re.compile(
+            # Only from the first of several blanks: tried from each, a long run would take quadratic time.
             rf"(?:(?<![ \t,])[ \t,]+)?(?<![^\W_])(?<!\.)@{escaped_name}{_AFTER_NAME}"
             rf"|^\s*{escaped_name}\s*[:,]\s+",
             re.IGNORECASE,
         )
         return tuple(
-            _plain(request, text=address.sub("", request.text).strip() or request.text)
+            _plain(request, text=name_pattern.sub("", request.text).strip() or request.text)
             for request in turn.requests
         )
     return (_plain(Request(sender="", text=turn.prompt), text=turn.prompt),)

@@ -33,8 +33,8 @@ def person_asked_instead(text: str, context: RequestContext) -> str:
     Questions that the sender of the text may answer do not count.
     """
     others = (question for question in context.state.questions if not context.may_answer(question))
-    askers = (question.sender for question in others if take_answer(question, text, context) is not None)
-    return next(askers, "")
+    names = (question.sender for question in others if take_answer(question, text, context) is not None)
+    return next(names, "")
 
 
 def take_answer(question: OpenQuestion, text: str, context: RequestContext) -> list[ParsedRequest] | None:
@@ -87,7 +87,7 @@ def _takes_time(request: ParsedRequest) -> bool:
 def _shifted(request: ParsedRequest, move: ParsedRequest, context: RequestContext) -> ParsedRequest | None:
     """Return the request with its time moved by the span in `move`, such as `an hour earlier`.
 
-    None if that gives no exact time.
+    None if the request has no exact time, or `move` names no span.
     """
     parsed_time = context.read_time(request.slot("when"))
     at = context.shifted(parsed_time.at, move) if isinstance(parsed_time, Instant) else None
@@ -111,9 +111,9 @@ def _with_text(request: ParsedRequest, text: str) -> ParsedRequest:
 
 
 def _with_time(request: ParsedRequest, text: str, context: RequestContext) -> ParsedRequest | None:
-    """Return the request with its time completed or replaced by an answer; None if that names no time."""
+    """Return the request with its time completed or replaced by an answer; None if the answer names none."""
     answer = _without_frame(_without_frame(text))  # twice for `make it in the evening`
-    if PATTERNS["no_offer"].match(answer):
+    if PATTERNS["no_offer"].match(answer):  # it begins as a "no", another request or a statement
         return None
     if request.slot("unsure"):  # the time that the message had was not understood at all
         return _with_sure_time(request, answer, context)
@@ -133,7 +133,8 @@ def _with_sure_time(request: ParsedRequest, answer: str, context: RequestContext
     """Return the request with the time that an answer names, after the message's own was not understood.
 
     The words of the message's time, which are still in the request's text, are cut off from it. A day among
-    them is combined with a time of day in the answer. None if no clear time results.
+    them is combined with a time of day in the answer. None if no clear time results, or if a repetition would
+    be lost.
     """
     what, day = without_time(request.slot("what"))
     lead = times.leading(answer)
@@ -181,7 +182,10 @@ def _text_beside(text: str, answer: str) -> str:
 
 
 def _placed_in(answer: str, words: str) -> list[str]:
-    """Return `answer` with `words` inserted: once at its start, and once after each of its words."""
+    """Return `answer` with `words` inserted: once at its start, and once after each of its words.
+
+    The caller looks for the form that is a time, such as `next week saturday at 9`.
+    """
     parts = answer.split()
     return [" ".join([*parts[:place], words, *parts[place:]]) for place in range(len(parts) + 1)]
 
@@ -326,12 +330,12 @@ def _combinations(before: str, answer: str) -> list[str]:
 def _with_list(request: ParsedRequest, text: str, parsed: ParsedRequest | None) -> ParsedRequest | None:
     """Return the request with the list that an answer names; None if it names none.
 
-    `parsed` is the answer as a request, None if it is none. `the shopping list` alone is a request to show
-    that list. A few words that are no request also name a list; the slot `doubt` makes the agent ask before
-    it creates a list of that name.
+    `parsed` is the answer read as a request; None if it is no request. `the shopping list` alone is a request
+    to show that list. A few words that are no request also name a list; the slot `doubt` makes the agent ask
+    before it creates a list of that name.
     """
     if parsed is not None:
-        # With the flag `it`, as in `show it`, the words name no list.
+        # With the flag `it`, as in `show me that list`, the words name no list.
         is_name = parsed.intent in ("show_list", "need_what") and not parsed.slot("it")
         is_name = is_name and not begins_request(text)
         return request.having(list=parsed.slot("list") or TODO) if is_name else None

@@ -52,7 +52,7 @@ class OpenTask(TypedDict):
 
 
 def _fits(words: str, text: str) -> bool:
-    """Return whether words name the entry with this text: all of it, or a part unless they are a number."""
+    """Return whether words name an entry with this text: all of it or, unless they are a number, a part."""
     words, text = words.casefold(), text.casefold()
     return words == text or (not words.isdecimal() and has_words(text, words))
 
@@ -153,7 +153,7 @@ class Board(RequestHandler):
         return changes
 
     async def describe(self) -> str:
-        """Return when the task that the request names is due, or who does it."""
+        """Return the answer when the task that the request names is due, or who does it."""
         task = await self._find_task()
         date, who = self._date(task["deadline"]), _who(task)
         is_known = date if self.parsed.intent == "when_due" else who
@@ -206,8 +206,9 @@ class Board(RequestHandler):
     async def _move_deadline(self) -> str:
         """Set the deadline of the task that the request names, and return the answer.
 
-        What the new time leaves open, such as the day, is that of the old one. Raises `AnswerNow` to ask for
-        a missing time, or for the half of the day that an hour means if the old deadline is in the afternoon.
+        What the new time leaves open, such as the day, is taken from the old deadline. Raises `AnswerNow` to
+        ask for a missing time, or for the half of the day that an hour means if the old deadline is in the
+        afternoon.
         """
         task = await self._find_task()
         before = task["deadline"] or ""
@@ -236,7 +237,7 @@ class Board(RequestHandler):
 
         Raises `AnswerNow` to ask which one is meant if several fit, or if only a misspelt name fits.
         """
-        # An entry of a named list can only be on that list.
+        # With a named list, only an entry of that list is meant.
         if self.slot("list") not in ("", TODO) and not self.slot("kind"):
             return await Lists(self.parsed, self.context).act()
         if not self.slot("kind"):
@@ -260,8 +261,8 @@ class Board(RequestHandler):
     async def _finish_each(self) -> str:
         """Finish each of several things that one request names, and return the answers.
 
-        Called when nothing open fits the words as a whole. If they name only one thing, return that it has
-        ended already, or is unknown.
+        Called when nothing open fits the words as a whole. If they name only one thing, the answer says that
+        it has ended already, or is unknown.
         """
         item = self.slot("item")
         parts = entries(item, self.parsed.language)
@@ -282,7 +283,7 @@ class Board(RequestHandler):
         return await Board(self.parsed.having(item=item), self.context).do_finish()
 
     async def _ended_already(self) -> str:
-        """Return that an entry of a list is ticked off already; empty if no ticked entry fits."""
+        """Return the sentence that an entry of a list is ticked off already; empty if no such entry fits."""
         lists = Lists(self.parsed, self.context)
         for entry in await lists.entries([], is_open=False):
             if _fits(self.slot("item"), entry.label):
@@ -305,7 +306,7 @@ class Board(RequestHandler):
         if is_number and shown and not any(known.kind in ALARMS for known in shown.values()):
             if entry is None:
                 raise AnswerNow(self.say("which_number", item=item))
-            return [self._ending(entry, entry.label)]
+            return [self._finish_option(entry, entry.label)]
         is_in_list = bool(self.slot("list"))
         tasks = [] if is_in_list else await self._open_tasks()
         items = await Lists(self.parsed, self.context).entries([TODO] if is_number or is_in_list else [])
@@ -313,23 +314,23 @@ class Board(RequestHandler):
         # Entries with exactly this text are meant before those that only contain it.
         same = [todo for todo in fitting if todo.label.casefold() == item.casefold()]
         options = [
-            self._ending(_entry(task), self._label(task))
+            self._finish_option(_entry(task), self._label(task))
             for task in (_at_place(tasks, item) if is_number else find(tasks, item, fits))
         ]
         for todo in same or fitting:
             form = "option_todo" if todo.list == TODO else "option_item"
-            options.append(self._ending(todo, self.say(form, title=todo.label, list=todo.list)))
+            options.append(self._finish_option(todo, self.say(form, title=todo.label, list=todo.list)))
         if is_number and entry is not None:  # it may be the reminder of this number
             title = Reminders(self.parsed, self.context).brief(entry.label)
-            options.append(self._ending(entry, self.say("option_reminder", title=title)))
+            options.append(self._finish_option(entry, self.say("option_reminder", title=title)))
         return options
 
-    def _ending(self, entry: ShownEntry, label: str) -> Option:
+    def _finish_option(self, entry: ShownEntry, label: str) -> Option:
         """Return the option to finish an entry; `label` is its text in a question."""
         return Option(label=label, request=self.parsed.of("finish", **entry.slots))
 
     async def _complete(self) -> str:
-        """Complete the task in the slots, and return the answer.
+        """Complete the task that the request's slots name, and return the answer.
 
         The host cancels the reminders of a completed task; the recorded undo sets them again.
         """
@@ -458,7 +459,7 @@ class Board(RequestHandler):
         ]
 
     async def do_never_mind(self) -> str:
-        """Return that no question is open, or only one for somebody else: there is nothing to give up.
+        """Return the answer that there is nothing to give up: no question is open, or only for somebody else.
 
         Only `cancel it` does something if no question is open: it cancels the reminder that the sender last
         referred to.
@@ -471,7 +472,7 @@ class Board(RequestHandler):
         return "" if self.context.own_questions else self._not_asked()
 
     def _not_asked(self) -> str:
-        """Return the sentence that no question is open, or whom the open questions are for instead."""
+        """Return the sentence that no question is open, or that the open ones are for the people it names."""
         names = dict.fromkeys(question.sender for question in self.context.state.questions)
         return self.say("not_yours", name=", ".join(filter(None, names))) if names else self.say("never_mind")
 
@@ -500,12 +501,12 @@ class Board(RequestHandler):
         return self._due(tasks) or self.say("nothing_due", until=words)
 
     async def do_late(self) -> str:
-        """Return a list of the tasks that are past their deadline, or that there are none."""
+        """Return a list of the tasks that are past their deadline; if there are none, say so."""
         tasks = [task for task in await self._open_tasks() if _is_late(task, self.context.now)]
         return self._due(tasks, "late") or self.say("nothing_late")
 
     async def do_blocked(self) -> str:
-        """Return a list of the tasks that are blocked, or that there are none."""
+        """Return a list of the tasks that are blocked; if there are none, say so."""
         tasks = [task for task in await self._open_tasks() if task["blocked"]]
         return self._due(tasks, "blocked") or self.say("nothing_blocked")
 
@@ -571,8 +572,8 @@ class Board(RequestHandler):
     async def _plan(self, first: date, last: date, head: str, days: str, parts: Sequence[str]) -> str:
         """Return the events and reminders from one day to another, then the other parts, under a heading.
 
-        `first` and `last` are included; `parts` are texts. If all is empty, return that nothing is on;
-        `days` are the words in that answer which name the days.
+        `first` and `last` are included; `parts` are texts. If all is empty, return the answer that nothing is
+        on; `days` are the words in that answer which name the days.
         """
         events = await asyncio.to_thread(calendar.events, self.context.workspace.snapshots, self.context.zone)
         lines = calendar.between(events, first, last, self.parsed.language)

@@ -26,14 +26,15 @@ class Event(BaseModel):
     calendar: str
 
     def moments(self, zone: tzinfo) -> tuple[datetime, datetime]:
-        """Return its start and its end as times in `zone`; a date is the midnight that begins it."""
+        """Return the event's start and end as times in `zone`; a date is the midnight that begins it."""
         return _moment(self.start, zone), _moment(self.end, zone)
 
 
 def events(snapshots: Path, zone: tzinfo) -> list[tuple[datetime, datetime, Event]]:
-    """Return (start, end, event) for each event in the file, by start; empty if there is no file. Blocks.
+    """Return (start, end, event) for each event in the file `calendar.json`, by start. Blocks.
 
-    `snapshots` is the folder with the file; `zone` is that of the returned times.
+    `snapshots` is the folder with the file; `zone` is that of the returned times. Empty if the file is
+    missing or not valid.
     """
     try:
         all_events = TypeAdapter(list[Event]).validate_json((snapshots / FILE).read_bytes())

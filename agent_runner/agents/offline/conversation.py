@@ -103,7 +103,7 @@ class ConversationState:
     repeats: Mapping[str, str] = field(default_factory=dict)
     """The number of each repeating reminder, by the id of its scheduled task. No number is used again."""
     explained_day: Annotated[str, Field(alias="told_day")] = ""
-    """The last day (ISO) on which it explained how to add a model."""
+    """The last day (ISO) on which the agent explained how to add a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +144,7 @@ class Conversation:
                 return ConversationState()
         return self._stored.before if self._stored.turn == turn else self._stored.after
 
-    def keep(self, turn: int, before: ConversationState, after: ConversationState) -> None:
+    def store(self, turn: int, before: ConversationState, after: ConversationState) -> None:
         """Store the states before and after a turn in the group's file, if they differ. Blocks.
 
         If the file cannot be written, they are stored in memory only.

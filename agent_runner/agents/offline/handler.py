@@ -183,7 +183,7 @@ class RequestHandler:
         return self.say(form, moment=moment, on="", choices=choices).strip()
 
     def question(self, slot: str, text: str, options: Sequence[Option] = ()) -> AnswerNow:
-        """Record an open question, whose answer fills `slot` of the request; return it to be raised.
+        """Record an open question, whose answer fills `slot` of the request; return an `AnswerNow` to raise.
 
         `text` is the question, and `options` are the choices that are listed under it. A second question of
         one message waits for the answer to the first: the returned text is empty.
@@ -207,7 +207,7 @@ class RequestHandler:
     def option(self, label: str, number: str = "", /, **slots: str) -> Option:
         """Return the request with other slots as one of several possible meanings.
 
-        `label` stands for it in the question; `number` is the one by which people know it, empty for none.
+        `label` is its text in the question; `number` is the number by which people know it, empty for none.
         """
         return Option(label=label, number=number, request=self.parsed.having(**slots))
 
@@ -325,7 +325,8 @@ def _command(request_id: str, **fields: object) -> Command:
 async def carry_out(parsed: ParsedRequest, context: RequestContext) -> str:
     """Carry out a request and return the reply. May raise `AnswerNow`.
 
-    The first handler with a method named after the intent does it; without one, the intent's row says how.
+    The first handler with a method named after the intent does it. Without one, `answer_of_row` does what the
+    intent's row in `intents.toml` says.
     """
     # The method is found by its name, as in the standard library's cmd.Cmd: no table has to be kept in step.
     name = f"do_{parsed.intent}"

@@ -52,7 +52,7 @@ class Lists(RequestHandler):
         return super().say(form, **known | blanks)
 
     def _named(self, name: str) -> str:
-        """Return a list's name as sentences contain it."""
+        """Return a list's name as it is written in a sentence, such as `the shopping list`."""
         form = "todo_name" if name == TODO else "list_name"
         return say(form, self.parsed.language, name=" ".join(name.split()))
 
@@ -222,7 +222,7 @@ class Lists(RequestHandler):
         return []
 
     async def open_todos(self) -> list[ShownEntry]:
-        """Return the open to-dos, which become the list that this request is about.
+        """Return the open to-dos; the to-do list becomes the list that this request is about.
 
         Raises `AnswerNow` to say why they cannot be read.
         """
@@ -453,7 +453,7 @@ class Lists(RequestHandler):
     def _items(self) -> list[str]:
         """Return the words for each entry that the request names.
 
-        They are several only if the words as a whole are no entry, and each part of them is one. Raises
+        Several are returned only if the words as a whole are no entry, and each part of them is one. Raises
         `AnswerNow` to ask whether a misspelt entry is meant.
         """
         whole, texts = self.slot("item"), [item.text for item in self._files.items(self.name)]
@@ -488,8 +488,8 @@ class Lists(RequestHandler):
     def _clear(self) -> str:
         """Remove the entries that the slot `items` names, or without names those that are done.
 
-        The intent `clear_list` removes all: it raises the question first, which puts all names into `items`.
-        Returns the answer.
+        The intent `clear_list` removes all. It first raises a question, which puts the texts of all entries
+        into `items`. Returns the answer.
         """
         intent, present = self.parsed.intent, self._files.items(self.name)
         if intent == "clear_list" and not present:
@@ -511,7 +511,7 @@ class Lists(RequestHandler):
     _clear_done = _clear_list = _remove_items = _clear
 
     def _record_undo(self, inverse: str, **slots: str) -> None:
-        """Record the request that undoes a change of the list: its intent `inverse`, with these slots."""
+        """Record the request that undoes a change of the list: its intent is `inverse`, with these slots."""
         self.record_change(self.parsed.of(inverse, **{"list": self.name} | slots))
 
 

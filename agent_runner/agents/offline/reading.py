@@ -46,11 +46,11 @@ def read(text: str) -> list[ParsedRequest]:
     if not text:
         return [ParsedRequest(intent="called", language=Language.ENGLISH)]
     requests = _split(text) if len(text) <= MAX_CHARS else []
-    if requests and spelling.is_poor(requests):
+    if requests and spelling.may_have_errors(requests):
         requests = spelling.corrected(text, _split) or requests
     # Part of the message takes back or limits the rest in a way that no request can express.
-    is_withheld = _is_withheld(text, requests) or _is_withheld_ko(text, requests)
-    if not 0 < len(requests) <= MAX_REQUESTS or is_withheld:
+    must_not_be_done = _must_not_be_done(text, requests) or _must_not_be_done_ko(text, requests)
+    if not 0 < len(requests) <= MAX_REQUESTS or must_not_be_done:
         return [_unknown(text)]
     requests = _with_text_from_before(requests)
     parts = [
@@ -60,7 +60,7 @@ def read(text: str) -> list[ParsedRequest]:
     return requests if len(requests) == 1 else parts
 
 
-def _is_withheld_ko(text: str, requests: Sequence[ParsedRequest]) -> bool:
+def _must_not_be_done_ko(text: str, requests: Sequence[ParsedRequest]) -> bool:
     """Return whether part of a Korean message is a condition, an exception or a withdrawal of the rest.
 
     Nothing of such a message is done. The text of a reminder may contain a condition, that of a note
@@ -90,7 +90,7 @@ def _is_withheld_ko(text: str, requests: Sequence[ParsedRequest]) -> bool:
     return not is_reminder and not only_shows and any(PATTERNS[name].search(text) for name in conditions)
 
 
-def _is_withheld(text: str, requests: Sequence[ParsedRequest]) -> bool:
+def _must_not_be_done(text: str, requests: Sequence[ParsedRequest]) -> bool:
     """Return whether part of a message is a condition for the rest or withdraws it.
 
     Nothing of such a message is done. `requests` are those that were read in the message.
@@ -245,8 +245,8 @@ def _under_heading(lines: list[str]) -> list[ParsedRequest] | None:
 def _requests_in_line(text: str) -> list[ParsedRequest]:
     """Return the requests of a line, which is cut wherever both sides are requests.
 
-    Without such a place, the line is one request; if it is none, `_read_partly` reads what it can of it. A
-    line with too many places has the intent `unknown`.
+    Without such a place, the line is one request; if no row matches the line, `_read_partly` reads the parts
+    that it can. A line with too many places has the intent `unknown`.
     """
     whole = parse_one(text)
     if whole is not None and (whole.intent == "echo" or whole.slot("whole")):
@@ -264,12 +264,12 @@ def _requests_in_line(text: str) -> list[ParsedRequest]:
         return [_unknown(text)]
     for before_cut, after_cut in cuts:
         # "…라고 알려주고 날씨 알려줘": two verbs are two requests, even if no row matches the second.
-        is_second = before_cut.endswith("알려줘") and PATTERNS["ends_request_ko"].search(after_cut)
-        is_wish = _is_request(after_cut) or other_wish(after_cut) or is_second
+        has_two_verbs = before_cut.endswith("알려줘") and PATTERNS["ends_request_ko"].search(after_cut)
+        are_requests = _is_request(after_cut) or other_wish(after_cut) or has_two_verbs
         # In "tomorrow, cancel …" the day is no request for that day's agenda.
-        is_wish = is_wish and not PATTERNS["bare_day"].fullmatch(before_cut)
+        are_requests = are_requests and not PATTERNS["bare_day"].fullmatch(before_cut)
         if (
-            is_wish
+            are_requests
             and (left_requests := _requests_in_line(before_cut))
             and _is_understood(left_requests, whole)
         ):

@@ -379,10 +379,10 @@ class Reminders(RequestHandler):
 
         The numbers are remembered, so that a later message can use them.
         """
-        upcoming = everybodys = await self.upcoming()
+        upcoming = all_upcoming = await self.upcoming()
         if self.slot("mine"):
-            upcoming = [reminder for reminder in everybodys if not self._is_foreign(reminder)]
-        if everybodys and not upcoming:
+            upcoming = [reminder for reminder in all_upcoming if not self._is_foreign(reminder)]
+        if all_upcoming and not upcoming:
             return self.say("none_yours_shown")
         self.remember(shown={reminder.number: reminder.entry for reminder in upcoming})
         lines = [f"{reminder.number}. {self._line(reminder)}" for reminder in upcoming]
@@ -502,10 +502,13 @@ class Reminders(RequestHandler):
         return self.choose(fitting, form, is_sure=not is_doubtful)
 
     def _is_foreign(self, reminder: UpcomingReminder) -> bool:
-        """Return whether another person set a reminder that is not for the sender."""
+        """Return whether another person set a reminder that is not for the sender.
+
+        If the host does not know who set it, one for everyone counts as the sender's own.
+        """
         if reminder.person:
             is_own = reminder.person == self.context.request.person
-        else:  # the host does not know who set it: a text that names nobody counts as everybody's own
+        else:
             is_own = reminder.text.startswith(self._beginnings("reminder_note_for_all"))
         return not is_own and not self._is_for_sender(reminder)
 
@@ -667,11 +670,11 @@ class Reminders(RequestHandler):
         return await self.do_remind_again()
 
     def _pointed_at(self, upcoming: Sequence[UpcomingReminder]) -> list[UpcomingReminder]:
-        """Return the one of the `upcoming` reminders that a message points at, in a list.
+        """Return those of the `upcoming` reminders that a message points at: usually one.
 
-        It is the one that the message replies to, or else the one last referred to. The reply may be to the
-        reminder's text, or to a confirmation that has its number. Empty if there is none, or if the request
-        names a reminder in words.
+        They are those that the message replies to, or else the one last referred to. The reply may be to the
+        reminder's text, which several may have, or to a confirmation that has its number. Empty if there is
+        none, or if the request names a reminder in words.
         """
         last, quoted = self.context.last, self.context.request.quoted
         match = PATTERNS["quoted_number"].search(quoted)  # `(reminder 3)`, `(알림 3번)`

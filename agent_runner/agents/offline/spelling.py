@@ -28,7 +28,7 @@ Parse = Callable[[str], "list[ParsedRequest]"]
 @cache
 def known_words() -> frozenset[str]:
     """Return the English words that requests and times consist of, in lower case."""
-    # They are in the patterns: what is left of these without escapes, groups' names and flags.
+    # The words are taken from the patterns, after escapes, names of groups and flags are removed.
     written = [pattern.pattern for name in ROWS for pattern in patterns_of(name, Language.ENGLISH)]
     plain = (re.sub(r"\\.|\(\?P<\w+>|\(\?[-a-z]*:", " ", pattern) for pattern in written)
     words = {word.lower() for pattern in plain for word in _WORD.findall(pattern)}
@@ -52,7 +52,7 @@ def corrected(text: str, parse: Parse) -> list[ParsedRequest]:
         parsed = parse(corrected_text)
         corrections = {word for word in words if word}
         # A person's own words, such as a title, are never corrected.
-        if not is_poor(parsed) and not any(_is_content(request, corrections) for request in parsed):
+        if not may_have_errors(parsed) and not any(_is_content(request, corrections) for request in parsed):
             understood.append((sum(map(bool, words)), parsed))
     fewest = min((count for count, _ in understood), default=0)
     best = [parsed for count, parsed in understood if count == fewest]
@@ -60,7 +60,7 @@ def corrected(text: str, parse: Parse) -> list[ParsedRequest]:
     return best[0] if is_clear else []
 
 
-def is_poor(parsed: Sequence[ParsedRequest]) -> bool:
+def may_have_errors(parsed: Sequence[ParsedRequest]) -> bool:
     """Return whether the requests of a text are not fully understood, perhaps because of typing errors."""
     return not parsed or any(
         request.intent in ("unknown", "unknown_part")
@@ -102,8 +102,8 @@ def is_slip(words: str, text: str) -> bool:
 
 def _slips_of(word: str) -> Iterator[str]:
     """Yield all spellings that are one typing error away; none for a number, a short or a known word."""
-    may_be = word.isalpha() and len(word) >= SHORTEST and word not in known_words()
-    return _one_error_away(word) if may_be else iter(())
+    may_be_misspelt = word.isalpha() and len(word) >= SHORTEST and word not in known_words()
+    return _one_error_away(word) if may_be_misspelt else iter(())
 
 
 def _is_content(parsed: ParsedRequest, words: set[str]) -> bool:

@@ -193,8 +193,9 @@ def _of_this_list(parsed: ParsedRequest, items: list[str]) -> list[ParsedRequest
 def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
     """Return the requests for the to-dos that a request names.
 
-    One with a time after `by` becomes a task. For words that may be one or two to-dos, such as `call Bob and
-    buy stamps`, the request asks which. If a time in the words cannot be placed, the only request says so.
+    A to-do with a time after `by` becomes a task. For words that may be one or two to-dos, such as `call Bob
+    and buy stamps`, the request asks which. If a deadline in the words cannot be separated from the text, the
+    only request says so.
     """
     if parsed.slot("bare"):  # a statement or wish, which may name things to buy
         parts = entries(parsed.slot("bare"), parsed.language)
@@ -229,8 +230,8 @@ def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
 def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
     """Return the requests for the tasks that the words in `body` name, with their deadlines.
 
-    `pay rent by Friday and call mum by Monday` is two tasks. Words that may be one or two lead to a request
-    that asks. `parsed` is the request that the words belong to.
+    `pay rent by Friday and call mum by Monday` is two tasks. For words that may be one task or two, the
+    request asks which. `parsed` is the request that the words belong to.
     """
     body = body.strip()
     # "before Friday" may include Friday or not: the deadline is asked about.
@@ -346,7 +347,10 @@ def reminders(body: str, language: Language) -> list[ParsedRequest]:
 
 
 def _loses_rhythm(before: ParsedRequest, after: ParsedRequest) -> bool:
-    """Return whether `before` repeats and `after` has only a time of day, so that it may repeat, too."""
+    """Return whether `before` repeats and `after` has only a time of day, so that it may be a repeating one.
+
+    Read as two reminders, the second would come only once.
+    """
     lead = times.leading(after.slot("when"))
     is_clock = lead is not None and not set(lead.parts.written()) - {"clock", "half"}
     return is_clock and PATTERNS["repeats"].search(before.slot("when")) is not None
@@ -452,35 +456,35 @@ def _between_days(body: str, language: Language) -> ParsedRequest | None:
     return first.having(last=match["last"], each=match["each"] or match["each_too"] or "")
 
 
-def after_time(what: str, language: Language) -> tuple[str, str]:
+def after_time(text: str, language: Language) -> tuple[str, str]:
     """Return the words at the start of a text that are still about its time, and the rest of the text.
 
     The first are empty if there are none: then the rest is the whole text.
     """
     if language is Language.KOREAN:
-        match = PATTERNS["head_of_time_ko"].match(what)
-        return (match["head"], match["rest"]) if match else ("", what)
+        match = PATTERNS["head_of_time_ko"].match(text)
+        return (match["head"], match["rest"]) if match else ("", text)
     # A character follows each match of `joint`. A digit there goes on with the time: `9 to 5`.
-    joints = [joint for joint in PATTERNS["joint"].finditer(what) if not what[joint.end()].isdigit()]
-    head = what[: joints[0].start()] if joints else ""
+    joints = [joint for joint in PATTERNS["joint"].finditer(text) if not text[joint.end()].isdigit()]
+    head = text[: joints[0].start()] if joints else ""
     is_time = head and PATTERNS["left_of_time"].search(head)
-    return (head, what[joints[0].end() :]) if is_time else ("", what)
+    return (head, text[joints[0].end() :]) if is_time else ("", text)
 
 
-def without_time(what: str) -> tuple[str, str]:
+def without_time(text: str) -> tuple[str, str]:
     """Return a text without the unclear time at its end, and the words for a day in that time.
 
     The words for the day are empty if that time names none, or if there is no such time.
     """
-    time_match = PATTERNS["words_of_time"].search(what)
-    tail = what[time_match.start() :] if time_match else ""
+    time_match = PATTERNS["words_of_time"].search(text)
+    tail = text[time_match.start() :] if time_match else ""
     if not PATTERNS["only_time"].fullmatch(tail):
-        return what, ""
+        return text, ""
     ends = (end.start() for end in PATTERNS["word_end"].finditer(tail))
     leads = (times.leading(tail[:end]) for end in ends)
     days = [tail[: lead.end] for lead in leads if lead is not None and not lead.parts.has_clock]
-    text = PATTERNS["before_time"].sub("", what[: len(what) - len(tail)].rstrip())
-    return text, days[-1] if days else ""
+    bare_text = PATTERNS["before_time"].sub("", text[: len(text) - len(tail)].rstrip())
+    return bare_text, days[-1] if days else ""
 
 
 def _before_event(body: str, language: Language) -> ParsedRequest | None:
@@ -588,12 +592,12 @@ def _may_be_of_text(when: str, rest: str) -> bool:
     return bool(is_day_next or PATTERNS["day_after_clock_ko"].search(when))
 
 
-def _has_unread_time(what: str, time: str) -> bool:
-    """Return whether the end of a text belongs to the `time` after it, which was read without it.
+def _has_unread_time(text: str, time: str) -> bool:
+    """Return whether the end of a text belongs to the `time` after it, which was read without that end.
 
     In `pay on the second last Friday of every month` only `last Friday of every month` was read as the time.
     """
-    return PATTERNS["unread_time"].search(f"{what.rstrip()} | {time}") is not None
+    return PATTERNS["unread_time"].search(f"{text.rstrip()} | {time}") is not None
 
 
 def _has_time_left(rest: str, when: str) -> bool:
@@ -614,11 +618,11 @@ def _has_time_left(rest: str, when: str) -> bool:
     return bool(is_korean and PATTERNS["words_of_time"].search(beginning))
 
 
-def _without_joint(what: str) -> str:
+def _without_joint(text: str) -> str:
     """Return a text without the word at its start that joins it to the time before it: `to`, `that`."""
-    what = what.strip(_BETWEEN)
-    joint = PATTERNS["before_text"].match(what)
-    return what[joint.end() :].strip(_BETWEEN) if joint else what
+    text = text.strip(_BETWEEN)
+    joint = PATTERNS["before_text"].match(text)
+    return text[joint.end() :].strip(_BETWEEN) if joint else text
 
 
 def without_ending(kind: str, text: str) -> str:

@@ -55,7 +55,7 @@ _MAX_DAYS = 10**6
 def span_en(words: str) -> TimeSpan | None:
     """Return the span of time in English words such as `1h30m`, `1h30`, `two hours and 30 minutes`.
 
-    None unless its units become smaller.
+    None unless each unit is smaller than the one before it.
     """
     words = " ".join(words.lower().replace("-", " ").split())
     if (fixed := _FIXED_EN.get(words.removeprefix("a "))) is not None:
@@ -73,7 +73,7 @@ def span_en(words: str) -> TimeSpan | None:
 def span_ko(words: str) -> TimeSpan | None:
     """Return the span of time in Korean words such as `1시간 30분`, `한 시간 반`, `사흘`.
 
-    None unless its units become smaller.
+    None unless each unit is smaller than the one before it.
     """
     if re.fullmatch(r"반\s*시간", words.strip()):
         return TimeSpan(elapsed=timedelta(minutes=30))
@@ -106,9 +106,9 @@ def _count_ko(word: str) -> float:
 
 
 def _total_span(pieces: list[tuple[float, str]]) -> TimeSpan | None:
-    """Return the span that amounts, given with their units, add up to.
+    """Return the sum of several amounts, each with its unit, as one span.
 
-    None if a unit is not smaller than the one before, or if an amount has a part of a month.
+    None if a unit is not smaller than the one before, or if the months are no whole number.
     """
     sizes = [_seconds(unit) for _, unit in pieces]
     if not pieces or any(size <= next_size for size, next_size in pairwise(sizes)):
@@ -129,5 +129,5 @@ def _total_span(pieces: list[tuple[float, str]]) -> TimeSpan | None:
 
 
 def _seconds(unit: str) -> int:
-    """Return the length of a unit in seconds; a month counts as 30 days, only good to compare units."""
+    """Return the length of a unit in seconds; a month counts as 30 days, to compare it with other units."""
     return _SECONDS.get(unit) or (_DAYS.get(unit) or _MONTHS[unit] * 30) * 86_400

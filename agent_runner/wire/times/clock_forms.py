@@ -94,8 +94,8 @@ def _offset(match: re.Match[str]) -> timezone | NamedZone | Reason | None:
 def _is_range(match: re.Match[str]) -> bool:
     """Return whether the `-05:00` after a time of day is the end of a range, and no offset from UTC.
 
-    It is an offset only after a date of ISO: after `2026-12-01T09:00`, after a time with seconds, and, as
-    Andy prints it, without a colon: `2026-12-01 09:00-0500`.
+    It is an offset only after an ISO date: if `T` joins the date and the time (`2026-12-01T09:00-05:00`), if
+    the time has seconds, or if the offset has no colon, as Andy prints it (`2026-12-01 09:00-0500`).
     """
     parts = match.groupdict()
     day = _ISO_DAY.search(match.string[: match.start("hour")]) if parts.get("hour") else None
@@ -117,7 +117,7 @@ def _clock_without_colon(match: re.Match[str]) -> Parts:
 
 
 def _minutes_from_hour(match: re.Match[str]) -> Parts | None:
-    """Return the time in `half past 7`, `a quarter to nine`, `10 minutes before noon`; None if it is none."""
+    """Return the time in `half past 7`, `a quarter to nine`, `10 minutes before noon`; None for no time."""
     minutes = _minutes(match)
     is_after = match["side"].lower() in ("past", "after")
     # In English, `half` is only said of the hour before: there is no `half to seven`.
@@ -139,7 +139,7 @@ def _minutes_from_hour(match: re.Match[str]) -> Parts | None:
 
 
 def _minutes(match: re.Match[str]) -> int | None:
-    """Return the minutes before or after the hour in a match of such as `ten to nine`.
+    """Return the minutes before or after the hour in a match such as `ten to nine`.
 
     None if it is no time, as `5 to 9am` in `move 5 to 9am`.
     """
@@ -159,7 +159,7 @@ def _minutes(match: re.Match[str]) -> int | None:
 
 
 def _beside_twelve(minutes: int, *, is_noon: bool, is_after: bool) -> Parts:
-    """Return a time so many minutes before or after noon, or the midnight to come."""
+    """Return the time that is `minutes` before or after noon, or before or after the midnight to come."""
     if is_noon:
         return Parts(
             clock=ClockTime(

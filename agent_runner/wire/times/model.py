@@ -206,7 +206,7 @@ class Rhythm:
 def is_nth(day: date, nth: int) -> bool:
     """Return whether a day is the nth of its weekday in its month, from 1; `LAST` stands for the last."""
     if nth == LAST:
-        # A week later, it is another month.
+        # The same weekday a week later is in the next month.
         return day.day + 7 > monthrange(day.year, day.month)[1]
     # Days 1 to 7 of a month are the first of their weekday, days 8 to 14 the second.
     return (day.day + 6) // 7 == nth
@@ -276,7 +276,7 @@ class Recurrence:
         Names of days, such as `mon`, may stand for their numbers. Return None if the text has another form,
         or days for which there are no words. `first` is the first time of the recurrence that is ahead.
         """
-        numbered = _DAY_NAME.sub(lambda found: str(_DAY_NAMES.index(found.group().lower())), cron)
+        numbered = _DAY_NAME.sub(lambda name: str(_DAY_NAMES.index(name[0].lower())), cron)
         match = _CRON.fullmatch(numbered)
         if match is None:
             return None
@@ -464,7 +464,7 @@ class Parts:
         return tuple(meaning for meaning in joined if meaning is not None)
 
     def joined(self, other: Parts) -> Parts | None:
-        """Return these parts and those of `other` combined; None if they name one twice or do not fit."""
+        """Return these parts and those of `other` combined; None if both name the same one or do not fit."""
         own, others = self.written(), other.written()
         both = {*own, *others}
         if len(both) < len(own) + len(others) or not _fit_together(both):

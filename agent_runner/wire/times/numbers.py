@@ -99,7 +99,7 @@ def number(word: str) -> float:
 
 
 def ordinal(word: str) -> int:
-    """Return the place that `3rd`, `third`, `twenty-first`, `셋째`, `세 번째` names; -1 for `마지막`."""
+    """Return the place that `3rd`, `twenty-first`, `셋째`, `세 번째` names; -1 for `마지막`, the last."""
     if word[0].isdigit():
         return int(re.match(r"\d+", word)[0])  # type: ignore[index] # it begins with a digit
     if word[0].isascii():
@@ -107,7 +107,7 @@ def ordinal(word: str) -> int:
         return sum(_CARDINALS[ten] for ten in tens) + _ORDINALS[last]
     if word == "마지막":
         return -1
-    # The first syllable tells the place; `둘째`, `셋째` and `넷째` have another one than `두 번째` and so on.
+    # The first syllable tells the place; `둘째`, `셋째` and `넷째` begin otherwise than `두 번째` and so on.
     first = word[0].translate(str.maketrans("둘셋넷", "두세네"))
     return "첫두세네다".find(first) + 1
 

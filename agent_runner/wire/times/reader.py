@@ -35,8 +35,8 @@ class TimeInText:
 def read(text: str, *, now: datetime, zone: tzinfo, policy: TimePolicy | None = None) -> Reading:
     """Return the time that a whole text names, relative to `now` (aware), in `zone`.
 
-    It never raises: a text that is no time gives a `TimeRefusal`. `policy` decides what is left open; without
-    it, the usual one does.
+    It never raises: a text that is no time gives a `TimeRefusal`. `policy` decides what the text leaves open;
+    None is the default `TimePolicy`.
     """
     normal = normalized(text).strip()
     if len(normal) > MAX_CHARS:

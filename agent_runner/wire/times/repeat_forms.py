@@ -131,14 +131,14 @@ def _every_weeks_on(match: re.Match[str]) -> Parts | None:
 
 
 def _every_weeks(step: int, days: tuple[int, ...]) -> Parts | None:
-    """Return the repetition on days of the week, in one of so many weeks; None if `step` is 0."""
+    """Return the repetition on days of the week in every `step`th week; None if `step` is 0."""
     if step < 1:
         return None
     return _repeating_on(weekdays=days, **_counted(step, StepUnit.WEEKS))
 
 
 def _counted(step: int, unit: StepUnit) -> dict[str, object]:
-    """Return the fields of a `Rhythm` that count by so many units; none to count by one."""
+    """Return the fields of a `Rhythm` that occurs in every `step`th unit; no fields if `step` is 1."""
     return {"step": step, "unit": unit} if step > 1 else {}
 
 

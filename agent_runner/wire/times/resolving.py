@@ -59,7 +59,7 @@ def resolve(parts: Parts, *, now: datetime, zone: tzinfo, policy: TimePolicy | N
     """Return the time that the parts name, relative to `now`, in `zone`, or a refusal with the reason.
 
     Parts with several meanings are refused with all their times, unless these are the same. `policy` decides
-    what is left open; without it, the usual one does.
+    what the parts leave open; None is the default `TimePolicy`.
     """
     policy = policy or TimePolicy()
     now = now.astimezone(zone)
@@ -211,7 +211,7 @@ def _day_after(span: TimeSpan, today: date) -> date:
 
 
 def _month_ahead(today: date, months: int) -> tuple[int, int]:
-    """Return the year and the month so many months after today's."""
+    """Return the year and the month that are `months` months after today's."""
     years, month = divmod(today.month - 1 + months, 12)
     return today.year + years, month + 1
 
@@ -457,7 +457,7 @@ def _is_working_morning(parts: Parts, policy: TimePolicy) -> bool:
 
 
 def _hour_in(half: Half, hour: int) -> int:
-    """Return an hour that was named with a part of the day on the 24-hour clock: `9` in the evening is 21.
+    """Return, on the 24-hour clock, an hour that was named with a part of the day: 21 for 9 in the evening.
 
     Raises `_Refused` for an hour that is not in that part of the day; for one from 1 to 12, the refusal asks
     for am or pm.

@@ -40,26 +40,26 @@ def main() -> None:
             arguments.listen,
             image=arguments.image,
             has_swarm=arguments.runtime == "swarm",
-            own=container_id,
+            own_id=container_id,
             home=arguments.home,
         )
     )
 
 
 async def serve(
-    engine_path: str, listen_path: str, *, image: str, has_swarm: bool, own: str, home: str
+    engine_path: str, listen_path: str, *, image: str, has_swarm: bool, own_id: str, home: str
 ) -> None:
     """Serve the filter's socket at `listen_path` until SIGTERM or SIGINT.
 
     Allowed requests are passed on to Docker's socket at `engine_path`. `image` is the tag of the agents'
-    image, and `has_swarm` allows agents on the nodes of a swarm. `own` is the id of the filter's container,
-    and `home` is the path of Andy's home in his own container. A file at `listen_path` is replaced. Meanwhile
-    Andy's container is started again if a port in use prevented its start.
+    image, and `has_swarm` allows agents on the nodes of a swarm. `own_id` is the id of the filter's
+    container, and `home` is the path of Andy's home in his own container. A file at `listen_path` is
+    replaced. While the filter serves, Andy's container is started again if a port in use prevented its start.
     """
     async with Engine(engine_path) as engine:
         checks = Checks(
             engine,
-            survey=partial(survey, engine, own_id=own, home=PurePosixPath(home)),
+            survey=partial(survey, engine, own_id=own_id, home=PurePosixPath(home)),
             image=image,
             has_swarm=has_swarm,
         )
@@ -73,7 +73,7 @@ async def serve(
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        retrying = asyncio.create_task(retry_starts(engine, own_id=own), name="filter-retry")
+        retrying = asyncio.create_task(retry_starts(engine, own_id=own_id), name="filter-retry")
         await stop.wait()
         retrying.cancel()
         server.close()

@@ -197,15 +197,15 @@ class Checks:
         return _by_id(replace(request, body=body), network)
 
 
-def _by_id(request: EngineRequest, object_seen: Mapping[str, Any]) -> EngineRequest:
+def _by_id(request: EngineRequest, engine_object: Mapping[str, Any]) -> EngineRequest:
     """Return the request with the id of the object in place of its name.
 
-    `object_seen` is what the engine knows of the object. The name may be another object's before the request
-    is carried out.
+    `engine_object` is what the engine knows of the object. By the time the request is carried out, the name
+    may be another object's.
     """
     # In `/v1.41/containers/NAME` the name is after the second slash behind the version. It is not searched
     # for: a short name such as `c` would be found in `containers`.
     start = request.target.index("/", len(request.version) + 1) + 1
     end = start + len(request.ref)
-    target = f"{request.target[:start]}{object_seen['Id']}{request.target[end:]}"
-    return replace(request, target=target, ref=object_seen["Id"])
+    target = f"{request.target[:start]}{engine_object['Id']}{request.target[end:]}"
+    return replace(request, target=target, ref=engine_object["Id"])

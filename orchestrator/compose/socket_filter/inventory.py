@@ -52,7 +52,7 @@ class Engine:
     async def container(self, ref: str) -> dict[str, Any] | None:
         """Return what the engine knows of a container, named by id or name.
 
-        None if it has none of this name.
+        None if there is no such container.
         """
         answer: dict[str, Any] | None = await self._get(f"/containers/{quote(ref, safe='')}/json")
         return answer
@@ -65,7 +65,7 @@ class Engine:
     async def network(self, ref: str) -> dict[str, Any] | None:
         """Return what the engine knows of a network, named by id or name.
 
-        None if it has none of this name.
+        None if there is no such network.
         """
         answer: dict[str, Any] | None = await self._get(f"/networks/{quote(ref, safe='')}")
         return answer
@@ -76,7 +76,7 @@ class Engine:
         return answer
 
     async def image(self, name: str) -> dict[str, Any] | None:
-        """Return what the engine knows of an image; None if it has none of this name."""
+        """Return what the engine knows of an image; None if there is no such image."""
         answer: dict[str, Any] | None = await self._get(f"/images/{quote(name, safe='/:@')}/json")
         return answer
 
@@ -153,9 +153,9 @@ class EngineInventory:
         binds = [mount for mount in container.get("Mounts") or () if mount["Type"] == "bind"]
         # Labels alone prove nothing, since whoever creates a container chooses them.
         has_labels = all(name in (labels or {}) for name in (INSTALL_LABEL, GROUP_LABEL, RUN_LABEL))
-        return has_labels and bool(binds) and all(self._is_mine(mount["Source"]) for mount in binds)
+        return has_labels and bool(binds) and all(self._is_in_own_mount(mount["Source"]) for mount in binds)
 
-    def _is_mine(self, source: str) -> bool:
+    def _is_in_own_mount(self, source: str) -> bool:
         """Return whether a path of the host is in a folder that Andy's own container has."""
         return mount_of_source(self.orchestrator_mounts, source) is not None
 

@@ -221,7 +221,7 @@ def _parameters(rule: RequestRule, query: str) -> dict[str, str]:
 
 
 def _document(rule: RequestRule, body: bytes) -> dict[str, Any] | None:
-    """Return the body of a request with only the fields that the rule's model knows.
+    """Return the body of a request, parsed by the rule's model, which refuses unknown fields.
 
     None if the rule allows no body. Raises `RequestForbidden` if the body does not fit the model.
     """

@@ -204,7 +204,7 @@ def _serialize(checked: EngineRequest) -> bytes:
 async def _hand_back(
     from_engine: asyncio.StreamReader, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Copy the engine's answer to the client, to its end or until the client disconnects."""
+    """Copy the engine's answer to the client, to its end or until the client disconnects or sends more."""
     async with asyncio.TaskGroup() as tasks:
         copying = tasks.create_task(_copy(from_engine, writer), name="filter-answer")
         watching = tasks.create_task(_wait_for_disconnect(reader), name="filter-watch")
@@ -241,7 +241,7 @@ async def _attach(
     to_engine.write(early_stdin)
     async with asyncio.TaskGroup() as tasks:
         output = tasks.create_task(_copy(from_engine, writer), name="filter-output")
-        stdin = tasks.create_task(_copy(reader, to_engine, ends=True), name="filter-order")
+        stdin = tasks.create_task(_copy(reader, to_engine, ends_writer=True), name="filter-order")
         # The client may end the container's stdin early, and still reads its output.
         await asyncio.wait((output,))
         stdin.cancel()
@@ -261,13 +261,15 @@ async def _message(from_engine: asyncio.StreamReader) -> str:
     return data.decode("utf-8", "replace")[:1000]
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, ends: bool = False) -> None:
-    """Copy bytes until `reader` or the connection ends; with `ends`, end the stream of `writer` then, too."""
+async def _copy(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, ends_writer: bool = False
+) -> None:
+    """Copy bytes until `reader` or the connection ends; with `ends_writer`, then end `writer`'s stream."""
     with suppress(OSError):
         while data := await reader.read(CHUNK_BYTES):
             writer.write(data)
             await writer.drain()
-        if ends and writer.can_write_eof():
+        if ends_writer and writer.can_write_eof():
             writer.write_eof()
 
 

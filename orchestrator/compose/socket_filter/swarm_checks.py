@@ -45,7 +45,7 @@ OF_SECRETS = (RequestKind.LIST_SECRETS, RequestKind.REMOVE_SECRET)
 
 
 class SwarmChecks:
-    """The part of `Checks` that is about a swarm. Nothing is cached there either."""
+    """The part of `Checks` that is about a swarm. Nothing is cached here either."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class SwarmChecks:
         return await ask(label)
 
     async def _list(self, request: EngineRequest) -> FilteredResponse:
-        """Answer a request to list services or secrets: this Compose project's ones that the filter names."""
+        """Answer a request to list services or secrets: those of this project that the filter names."""
         key, value = only_filter(request.query.get("filters", ""), "label", "id", "name")
 
         def is_requested(item: Mapping[str, Any]) -> bool:
@@ -200,8 +200,7 @@ def _check_workspace(mount: Mapping[str, Any], labels: Mapping[str, str]) -> Non
 def _plain_node(node: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a node that Andy needs, without its certificates and its engine's abilities.
 
-    A missing availability becomes None, and so do missing labels and the host name, which a node that was
-    never reached has none of.
+    A field that is missing becomes None, such as the host name of a node that was never reached.
     """
     return {
         "ID": node["ID"],
