@@ -195,16 +195,16 @@ class Delivery:
         # The first message of each chat; the others wait behind it.
         heads = await self._database.read(outbox.heads)
         now_ms = self._clock.now_ms()
-        wait = SWEEP_SECONDS
+        wait_seconds = SWEEP_SECONDS
         for head in heads:
             if head.chat_jid in self._busy:
                 continue
             if not is_retry_due(head.next_attempt_ms, now_ms=now_ms):
-                wait = min(wait, (head.next_attempt_ms - now_ms) / 1000)
+                wait_seconds = min(wait_seconds, (head.next_attempt_ms - now_ms) / 1000)
                 continue
             self._busy.add(head.chat_jid)
             self._tasks.create_task(self._deliver_in_chat(head), name=f"deliver:{head.id}")
-        return wait
+        return wait_seconds
 
     async def _deliver_in_chat(self, head: Outgoing) -> None:
         """Deliver `head`, the first message of a chat, then let the chat's next delivery start.
@@ -257,7 +257,7 @@ class Delivery:
         chat refuses is tried again as a text. `channel` is None if the chat's messenger is not set up.
         `links` are the quote, the mention and more to send with it.
         """
-        # They are forgotten unless this attempt ends with a pause, too.
+        # The number of requested pauses is forgotten, unless this attempt ends with such a pause, too.
         pauses = self._pauses.pop(head.id, 0)
         try:
             channel_id = await self._send(channel, head, text, links)
@@ -449,7 +449,8 @@ class Delivery:
             head: the message.
             error: why it failed.
             end: the state of a message that is given up.
-            forgets_tries: whether it is sent as if for the first time, even if it has arrived.
+            forgets_tries: whether the next attempt counts as the first, so that it is sent even if an earlier
+                one has arrived.
             pause_seconds: the pause that the messenger asks for; the attempt does not count then, but after
                 `LONGEST_PAUSES_MS` and `GIVE_UP_PAUSES` the message is given up. If it is 0, each pause is
                 twice as long as the last.
@@ -458,7 +459,8 @@ class Delivery:
                 not moved.
         """
         now_ms = self._clock.now_ms()
-        # A chat that has moved asks for no pause: its attempts count, or one that moves for ever never ends.
+        # A chat that has moved asks for no pause. Its attempts count, so that a message to a chat that moves
+        # again and again is given up.
         is_requested = pause_seconds > 0 and moved_to is None
         attempts = head.attempts + (not is_requested)  # one more, unless it is a requested pause
         wait_ms = backoff_ms(attempts)
@@ -515,8 +517,8 @@ class Delivery:
         if channel is None or head.attempts + 1 < STUCK_ATTEMPTS:
             return False
         status = channel.status()
-        # Only the time since the channel connected counts: an outage must lose no message. A connection that
-        # breaks again and again starts the time anew.
+        # Only the time since the channel connected counts: an outage must lose no message. The time starts
+        # again with each new connection.
         since_ms = status.get("connected_since_ms") if status.get("state") == "connected" else None
         stuck_ms = STUCK_MS if head.reacts_to is None else STUCK_REACTION_MS
         if since_ms is None or self._clock.now_ms() - max(since_ms, head.created_ms) < stuck_ms:
@@ -551,11 +553,13 @@ class Delivery:
         """Record in the outbox that a message will not be sent any more, with its final `state`.
 
         Args:
-            head: the message. state: the final state: SKIPPED if it was not to be sent, DEAD if it has not
-            arrived, UNKNOWN if it may have arrived. error: the reason. notifies_chat: whether a text with the
-            reason is sent to its chat, unless it was skipped. notifies_agent: whether the group's agent is
-            notified that nobody has read it, unless it was skipped. Without this, the chat is not notified
-            either.
+            head: the message.
+            state: the final state: SKIPPED if it was not to be sent, DEAD if it has not arrived, UNKNOWN if
+                it may have arrived.
+            error: the reason.
+            notifies_chat: whether a text with the reason is sent to its chat, unless it was skipped.
+            notifies_agent: whether the group's agent is notified that the message was not delivered, unless
+                it was skipped. If False, the chat is not notified either.
         """
         now_ms = self._clock.now_ms()
         self._pauses.pop(head.id, None)
@@ -601,7 +605,7 @@ async def _react(channel: Channel, head: Outgoing, target: Message | None) -> No
 
     Raises:
         ChannelDown: it may work later.
-        ChannelRefused: it never will; also if `target` is None, because the message is gone.
+        ChannelRefused: it never will work, for example because the message is gone (`target` is None).
     """
     if Feature.REACTIONS not in channel.features:
         raise ChannelRefused("This messenger shows no reactions.")

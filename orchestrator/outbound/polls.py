@@ -94,7 +94,7 @@ class PollEnds:
         turn_id = None
         # A poll that was never sent, or whose chat is gone, has no result.
         sent = await outbox.by_message_id(tx, poll.message_id)
-        # The outbox may have let go of it by now; the history has what was sent.
+        # The outbox may no longer have its row; the chat's history has what was sent.
         was_sent = (sent is not None and sent.state is OutboxState.SENT) or (
             await messages.find(tx, poll.chat_jid, poll.message_id) is not None
         )

@@ -37,7 +37,7 @@ def schedule_reader(
     def plan_for(group: Group, kind: str, value: str, *, dst: str | None, now_ms: int) -> PlannedTask:
         """Check a schedule for a group, and return it with its first due time in the group's zone.
 
-        The time of a one-time task is read by `read_time`, if the caller has passed that.
+        The time of a one-time task is read by `read_time` of `schedule_reader`, if that is not None.
         """
         zone = zone_of(group)
         if kind == ScheduleKind.ONCE and read_time is not None:
@@ -45,7 +45,7 @@ def schedule_reader(
         return plan(kind, value, dst=dst, now_ms=now_ms, zone=zone)
 
     def following(schedule: Schedule, due_ms: int, after_ms: int) -> int | None:
-        """Return the first due time after `after_ms`, counted from the due time `due_ms`; None for none.
+        """Return the first due time after `after_ms`, counted from `due_ms`; None if there is none.
 
         Raises `BadSchedule` if the stored schedule cannot be used any more.
         """
@@ -183,7 +183,7 @@ def following_ms(schedule: Schedule, due_ms: int, *, after_ms: int) -> int | Non
 def following_times(schedule: Schedule, due_ms: int, *, after_ms: int) -> Iterator[int]:
     """Yield all due times of a schedule after `after_ms`, in their order; `following_ms` has the first.
 
-    This is the way to many of them: a cron expression is parsed once.
+    A cron expression is parsed only once for all of them.
     """
     match schedule.kind:
         case ScheduleKind.CRON:
