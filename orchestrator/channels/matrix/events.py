@@ -336,7 +336,7 @@ def _ignored_fields(kind: str, content: dict[str, Any]) -> dict[str, str]:
     account whose keys are to be compared. `kind` is the `msgtype`.
     """
     if kind == "m.notice":
-        # The specification forbids answers to notices: two programs would talk for ever.
+        # The specification forbids answers to notices: two programs would answer each other without end.
         return {"ignored": NOTICE}
     if kind == "m.key.verification.request":
         return {"ignored": VERIFICATION, "compares_keys_with": _valid_id(content.get("to"))}

@@ -199,8 +199,8 @@ class RoomReceiver:
         """Accept an invitation of the owner, or reject one of anybody else.
 
         The room of an accepted invitation is stored as a known chat, which is published as an event. Return
-        whether the invitation is done with; False if the homeserver could not handle it, so that it is to be
-        retried.
+        True if the invitation is answered, or can never be; False if the homeserver could not handle it now,
+        so that it is to be retried.
         """
         is_owner = inviter == self._login.owner
         try:
@@ -289,8 +289,9 @@ class RoomReceiver:
             log.warning("matrix.encrypted_room", room=room_id, reason=str(error))
 
     async def _inbound(self, room_id: str, message: RoomMessage) -> Inbound:
-        """Return a room's message as the host takes it, with the quoted message, the vote, and a text that
-        stands for its file.
+        """Return a room's message as the host takes it, with the quoted message and the vote.
+
+        Its file is represented by a text.
 
         Its `file_until_ms`, until when an answer waits for the file, is set if the file will be fetched: in a
         registered room, and if the file is not too large.
@@ -377,13 +378,13 @@ class RoomReceiver:
         return events.with_call(message.text, names, call_text=f"@{self._context.assistant}")
 
     async def _redacted_message(self, jid: ChatJid, event_id: str) -> MessageId:
-        """Return the host's id of the message that was redacted as the event `event_id`.
+        """Return the host's id of the redacted message whose event has the id `event_id`.
 
         Messages of Andy's own have another id in the host; for others it is the event's id.
         """
         async with self._context.database.reading() as tx:
-            own = await messages.own_by_channel_id(tx, jid, MessageId(event_id))
-        return own or MessageId(event_id)
+            own_id = await messages.own_by_channel_id(tx, jid, MessageId(event_id))
+        return own_id or MessageId(event_id)
 
     async def _quote(self, room_id: str, message: RoomMessage) -> Quote:
         """Return the message that a message answers: from the database, else from the homeserver.
@@ -444,7 +445,7 @@ class RoomReceiver:
             # transcription.
             async with self._download_slots:
                 await self._session.download(file, download_path, limit_bytes=limit_bytes, seconds=seconds)
-            return await attachments.keep(
+            return await attachments.store(
                 self._context, file, group, download_path, chat=inbound.chat_jid, sent_ms=inbound.sent_ms
             )
         except Exception as error:  # noqa: BLE001 - one file costs no connection, whatever is wrong with it

@@ -209,7 +209,9 @@ class MatrixSession:
             },
             left=frozenset(answer.rooms.leave),
             typed_in=[
-                room_id for room_id, room_info in answer.rooms.join.items() if self._is_typed_in(room_info)
+                room_id
+                for room_id, room_info in answer.rooms.join.items()
+                if self._is_somebody_typing(room_info)
             ],
         )
 
@@ -287,7 +289,7 @@ class MatrixSession:
             "",
         )
 
-    def _is_typed_in(self, room_info: Any) -> bool:
+    def _is_somebody_typing(self, room_info: Any) -> bool:
         """Return whether anybody but Andy is typing in a room, by the typing notices in `room_info`.
 
         `room_info` is the part of the homeserver's answer about the room.
@@ -364,7 +366,7 @@ class MatrixSession:
     async def _request_patiently(self, make_request: Callable[[], Awaitable[Any]]) -> Any:
         """Return the answer to a request, repeated after each pause that the homeserver asks for.
 
-        `make_request` starts the request anew for each attempt. Raises `ChannelDown`, `LoggedOut`,
+        `make_request` starts the request again for each attempt. Raises `ChannelDown`, `LoggedOut`,
         `ChannelRefused`.
         """
         # Messages to send wait in the outbox instead. These requests would start over, or be lost, if given

@@ -26,7 +26,7 @@ MARKS = {
 MAX_MARKS = 100
 """Marks that Telegram shows of a message; it drops the rest."""
 MAX_CLUSTER_CHARS = 32
-"""Most characters that combine to one visible sign; nobody writes longer ones in good faith."""
+"""Most characters that combine to one visible sign; only hostile texts have longer ones."""
 LINK_SCHEMES = ("http://", "https://", "mailto:", "tg://")
 
 

@@ -45,7 +45,7 @@ class MessageIds:
 
 
 async def of_bot(tx: Tx, bot_id: int) -> MessageIds:
-    """Return the ids of a bot's messages; the first bot that is asked for is stored as the first one."""
+    """Return the ids of a bot's messages. If no first bot of the home is stored yet, one is stored."""
     first_bot = await chats.cursor(tx, FIRST_BOT)
     if first_bot is None:
         # An earlier version stored no first bot, but the position in the stream of updates names the last.

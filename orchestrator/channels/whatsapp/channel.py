@@ -223,13 +223,13 @@ class WhatsAppChannel:
         return self._last_state if self._last_state.reason else bridge.exit_state()
 
     async def _end_if_down_too_long(self, process: asyncio.Task[int]) -> None:
-        """Cancel `process` when its login ended for good, or when it was not connected for too long.
+        """Cancel `process` when the login ended in a `FINAL` state, or was not connected for too long.
 
         "Too long" is `START_SECONDS` at first and `GRACE_SECONDS` after a connection broke.
         """
         now = asyncio.get_running_loop().time
-        # Only the loss of a connection sets a new deadline. Otherwise a bridge that keeps reporting failed
-        # attempts would extend its time for ever.
+        # Only the loss of a connection sets a new deadline. Otherwise a bridge that reports failed attempts
+        # again and again would never be ended.
         deadline = now() + reconnect_policy.START_SECONDS
         while self._last_state.state not in reconnect_policy.FINAL:
             self._state_changed.clear()
@@ -252,7 +252,7 @@ class WhatsAppChannel:
         self._failures += 1
         now_ms = self._context.clock.now_ms()
         advice = reconnect_policy.advice(end)
-        seconds = reconnect_policy.rest_seconds(
+        seconds = reconnect_policy.wait_seconds_after(
             end, failures=self._failures, now_ms=now_ms, chance=self._chance()
         )
         self._record_end(end, advice=advice, next_try_ms=now_ms + int(seconds * 1000))

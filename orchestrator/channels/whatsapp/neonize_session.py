@@ -59,7 +59,7 @@ Emit = Callable[[FromBridge], None]
 CALL_SECONDS = 60.0
 """Seconds that a call of the library may take."""
 MAX_DOWNLOADS = 8
-"""Downloads that may run at a time. A hanging call occupies its thread for ever, and others need some too."""
+"""Downloads that may run at a time. A hanging call never frees its thread, and other calls need some too."""
 _FILE_GONE_ERRORS = ("status code 403", "status code 404", "status code 410")
 """Texts in the library's errors for files that WhatsApp no longer has."""
 MAX_OPTIONS = 50
@@ -214,7 +214,7 @@ class NeonizeSession:
     async def _run_slow_calls(self) -> None:
         """Run the queued calls of the library, one after another, until cancelled.
 
-        They may take long, so they are kept apart from the events: no message waits for them. A call that
+        They may take long, so they are not run with the events: no message waits for them. A call that
         fails or takes too long is logged.
         """
         while True:
@@ -318,7 +318,7 @@ class NeonizeSession:
             # It may be a poll of the account itself that `Sender` has not recorded yet. The host knows its
             # options.
             return Vote(hashes=hashes)
-        chosen = message_text.chosen(question_and_options[1:], vote.selectedOptions)
+        chosen = message_text.chosen_options(question_and_options[1:], vote.selectedOptions)
         return Vote(question=question_and_options[0], chosen=chosen, hashes=hashes)
 
     async def _on_connected(self, _: Any) -> None:
@@ -373,7 +373,7 @@ class NeonizeSession:
     async def _on_silence(self, _: Any) -> None:
         """Report a connection that does not answer as broken.
 
-        If that lasts, the host starts this process anew.
+        If it does not answer for long, the host ends this process and starts another.
         """
         if self._is_connected:
             self._report_down("disconnected", "WhatsApp does not answer any more")
@@ -388,8 +388,8 @@ class NeonizeSession:
     def _report_down(self, state: State, reason: str, *, until_ms: int = 0) -> None:
         """Note that there is no connection, and report it to the host.
 
-        The report has the `state` that this means, and the `reason`. `until_ms` is the end of a ban in epoch
-        milliseconds; 0 for other states.
+        The report has this `state` and this `reason`. `until_ms` is the end of a ban in epoch milliseconds; 0
+        for other states.
         """
         self._is_connected = self._is_silent = False
         self._emit(StateReport(state=state, reason=reason, until_ms=until_ms))
