@@ -44,7 +44,9 @@ class FileFacts(Protocol):
         ...
 
     @property
-    def mime(self) -> str: ...
+    def mime(self) -> str:
+        """The MIME type; empty when it is not known."""
+        ...
 
     @property
     def name(self) -> str:
@@ -118,8 +120,8 @@ def wait_seconds(context: ChannelContext, file: FileFacts) -> float:
     Pure.
     """
     voice = context.voice
-    listening_seconds = voice.seconds_for(file.seconds) if voice and file.kind == VOICE_NOTE else 0
-    return fetch_seconds(file) + listening_seconds
+    transcribing_seconds = voice.seconds_for(file.seconds) if voice and file.kind == VOICE_NOTE else 0
+    return fetch_seconds(file) + transcribing_seconds
 
 
 def fetch_seconds(file: FileFacts) -> float:

@@ -389,7 +389,7 @@ class Delivery:
         """
         now_ms = self._clock.now_ms()
 
-        async def mark(tx: Tx) -> Sequence[Path]:
+        async def record_sent(tx: Tx) -> Sequence[Path]:
             """Record that the message was sent, and return the paths of the files to delete."""
             # In one transaction with the chat's history: the agent has to know whatever its people have read.
             await outbox.finish(tx, head.id, OutboxState.SENT, now_ms=now_ms)
@@ -404,7 +404,7 @@ class Delivery:
                 return ()
             return await outbox.surplus_files(tx, head.folder, retained=RETAINED_FILES)
 
-        for path in await self._record(mark):
+        for path in await self._record(record_sent):
             await asyncio.to_thread(path.unlink, missing_ok=True)
         self._bus.publish(
             "message.sent",
@@ -509,10 +509,10 @@ class Delivery:
         await self._record(postpone)
 
     async def _holds_up_chat(self, channel: Channel | None, head: Outgoing) -> bool:
-        """Return whether a message has failed for so long on a working connection that it has to be given up.
+        """Return whether a message has to be given up, so that the other messages of its chat can be sent.
 
-        That is so only if other messages of its chat wait behind it. `channel` is None if the chat's
-        messenger is not set up; then it is not so.
+        It has to if others wait behind it, and it has failed for too long although the connection works.
+        `channel` is None if the chat's messenger is not set up: then return False.
         """
         if channel is None or head.attempts + 1 < STUCK_ATTEMPTS:
             return False
@@ -528,9 +528,9 @@ class Delivery:
     async def _who_retries(
         self, head: Outgoing, error: str, *, now_ms: int, requested_ms: int, is_last_pause: bool
     ) -> Retry:
-        """Let the hooks record that an attempt to send a message failed; return who decides about the next.
+        """Let the hooks record that an attempt to send a message failed.
 
-        Without hooks the rules of this class decide.
+        Return who decides about the next attempt. Without hooks, the rules of this class do.
         """
         hooks = self._hooks
         if hooks is None:

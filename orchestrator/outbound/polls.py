@@ -85,7 +85,8 @@ class PollEnds:
     async def _end(self, tx: Tx, poll: Poll) -> None:
         """Record that a poll whose time is over has ended.
 
-        It gets a turn that reports the result to the agent, unless it asked a question of the dashboard.
+        A poll that was sent gets a turn that reports its result to the agent, unless it asked a question of
+        the dashboard.
         """
         now_ms = self._clock.now_ms()
         if poll not in await polls.ended_by(tx, now_ms):

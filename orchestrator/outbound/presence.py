@@ -54,7 +54,7 @@ class TypingSigns:
         self._shown: frozenset[ChatJid] = frozenset()
 
     async def run(self) -> None:
-        """Follow the turns until cancelled, then hide every sign."""
+        """Show the typing sign in each chat that is being answered, until cancelled; then hide every sign."""
         with self._bus.listening(*TURN_EVENTS) as events:
             try:
                 while True:

@@ -372,7 +372,7 @@ def file_of(home: Home, outgoing: Outgoing, sound: Sound) -> Attachment:
 def _write(path: Path, body: bytes) -> None:
     """Write `body` to a file that only this user may read, whole or not at all. Blocks. Raises `OSError`."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(body)
-    partial.chmod(0o600)
-    partial.replace(path)
+    unfinished = path.with_name(f".{path.name}.partial")
+    unfinished.write_bytes(body)
+    unfinished.chmod(0o600)
+    unfinished.replace(path)

@@ -45,14 +45,14 @@ def choose(
     """Return the expected turns for which to start a container now, the most certain first.
 
     The slots of turns that are about to start stay free. Talk alone starts no container while a turn waits
-    for its own to boot: on a small machine two that boot together take twice as long, and talk is only a
-    guess.
+    for its own container to boot: on a small machine two that boot together take twice as long, and talk is
+    only a guess.
 
     Args:
         expected: the turns that may come soon.
         turns: all turns that are queued or run.
-        runs: the containers that live.
-        cap: how many containers may live at once.
+        runs: the live containers.
+        cap: how many containers may be live at the same time.
         max_ahead: how many containers that were started ahead may wait for their first turn at once.
         unused_in_a_row: for each group, how many containers in a row were started ahead and not used.
         now_ms: the present time, in epoch milliseconds.
@@ -77,7 +77,8 @@ def choose(
 def _about_to_start(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> int:
     """Return the number of queued turns that need a container of their own now.
 
-    These are turns whose pause is over, for which none is being started, and that no living container takes.
+    These are turns whose pause is over, for which no container is being started, and that no live container
+    can take.
     """
     starting = {run.turn_id for run in runs}
     return sum(

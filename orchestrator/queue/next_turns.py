@@ -163,8 +163,8 @@ def plan(
 
     Args:
         turns: all turns that are queued or run.
-        runs: all runs that live.
-        cap: how many runs may live at once.
+        runs: all live runs.
+        cap: how many runs may be live at the same time.
         now_ms: the present time, in epoch milliseconds.
         overlap: how many closing runs hold no slot.
     """
@@ -203,7 +203,7 @@ def plan(
 
 
 def _with_starting(turns: Sequence[Turn], runs: Sequence[LiveRun]) -> list[Turn]:
-    """Return the turns, with the state of those for which a run is being started changed to running."""
+    """Return the turns; a queued one for which a container is being started gets the state running."""
     # The store says "queued" until the run is recorded: a pass before that would start a second container.
     made_for = {run.turn_id: run.id for run in runs if run.turn_id is not None}
     return [
@@ -243,8 +243,9 @@ def _ready(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> list[
 def _is_next(turn: Turn, turns: Sequence[Turn]) -> bool:
     """Return whether no other queued turn of the group has to run before a queued `turn`.
 
-    Earlier turns of the same chat have to, also one that waits for its next attempt; so have turns before a
-    session command in the group, and the command itself. Turns that are not of a chat wait for none.
+    Earlier turns of the same chat have to run before it, even one that waits for its next attempt. A session
+    command, such as `/clear`, runs after all turns that came before it in the group, and before all later
+    ones. Turns that are not of a chat wait for none.
     """
     return turn.kind is not TurnKind.CHAT or not any(
         other.kind is TurnKind.CHAT
@@ -294,7 +295,7 @@ def _urgency(turn: Turn, now_ms: int) -> tuple[int, int, int]:
 def _slots(runs: Sequence[LiveRun], ready: Sequence[Turn], cap: int, overlap: int) -> _Slots:
     """Return the slots for containers, of which there are `cap`, before any turn has taken one.
 
-    `runs` are the living containers and `ready` the turns that may start, the most urgent first. `overlap` is
+    `runs` are the live containers and `ready` the turns that may start, the most urgent first. `overlap` is
     the number of closing containers that hold no slot.
     """
     closing = sum(run.state is RunState.CLOSING for run in runs)
@@ -322,7 +323,7 @@ def _spare(runs: Sequence[LiveRun], ready: Sequence[Turn]) -> list[LiveRun]:
 
 
 def _own_run(turn: Turn, runs: Sequence[LiveRun]) -> LiveRun | None:
-    """Return the living container that can take a turn; None if there is none."""
+    """Return the live container that can take a turn; None if there is none."""
     return next((run for run in runs if run.takes(turn)), None)
 
 

@@ -105,12 +105,12 @@ async def requeue_or_fail(
         await registration.fail_gone(tx, turn, now_ms=now_ms)
         return TurnState.FAILED
     # What the host itself has recorded of the turn counts more than what its container reports.
-    stop = await turn_outages.stop_of(tx, turn.id)
-    if stop is not None and stop.code == turn_outages.REFUSED:
+    recorded_stop = await turn_outages.stop_of(tx, turn.id)
+    if recorded_stop is not None and recorded_stop.code == turn_outages.REFUSED:
         await refuse(tx, turn, now_ms=now_ms)
         return TurnState.FAILED
-    if stop is not None:
-        reason, is_retryable = stop.reason, False
+    if recorded_stop is not None:
+        reason, is_retryable = recorded_stop.reason, False
     # The turn has left the model service of this run, so its next attempt goes to another service.
     if is_retryable and await turn_moves.left_in(tx, turn.id, turn.run_id):
         await _move(tx, turn, reason=reason, now_ms=now_ms)

@@ -171,7 +171,7 @@ class StopRequests:
 def is_stop(text: str) -> bool:
     """Return whether a text, as a whole, asks to stop: in English or Korean, by a sign or as `/stop`. Pure.
 
-    The word within a sentence is not enough.
+    Such a word within a longer sentence is not enough.
     """
     visible = _UNSEEN.sub("", normalized("NFKC", text.strip()))
     # Without a call of the assistant at the end, as in "stop @Andy".

@@ -51,7 +51,7 @@ class WarmStarts:
         Args:
             host: the host.
             pool: the host's containers.
-            cap: returns how many containers may live now.
+            cap: returns how many containers may be live at the same time, as of now.
             refusal: returns why no model would answer a turn of a group now; None if one may.
             is_taking_work: returns False while the host shuts down.
         """
@@ -115,11 +115,11 @@ class WarmStarts:
             now_ms=now_ms,
         )
         for expected_turn in chosen:
-            group = await self._group_that_may_ask(expected_turn)
+            group = await self._answerable_group(expected_turn)
             if group is not None:
                 self._pool.start_ahead(group, expected_turn.sign, is_isolated=expected_turn.is_isolated)
 
-    async def _group_that_may_ask(self, expected: ExpectedTurn) -> Group | None:
+    async def _answerable_group(self, expected: ExpectedTurn) -> Group | None:
         """Return the group of an expected turn, if the turn could be answered now.
 
         None if the group is gone, if its budget is spent, or if no model would answer the turn.
@@ -131,7 +131,7 @@ class WarmStarts:
                 return None
         try:
             return group if await self._refusal(group, kind) is None else None
-        # Nobody has asked anything yet, so no chat gets the reason. If the turn comes, it reports it itself.
+        # Nobody has asked anything yet, so no chat gets the reason. If the turn comes, its chat gets it then.
         except (SettingError, EngineGone) as error:
             log.info("start_ahead.left", group=expected.folder, reason=str(error))
             return None
@@ -181,9 +181,9 @@ async def _next_due_ms(tx: Tx, *, after_ms: int) -> int | None:
 
 
 async def _wakes(tx: Tx) -> list[tuple[Folder, int]]:
-    """Return when agents wake by themselves next: the group and the epoch milliseconds.
+    """Return each group whose agent will wake by itself, with the next time of that in epoch milliseconds.
 
-    Groups whose agent does not wake by itself, or not at present, are left out.
+    Groups whose agent does not wake by itself, or is paused, are left out.
     """
     return [
         (loop.folder, loop.next_wake_ms)

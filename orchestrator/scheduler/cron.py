@@ -115,7 +115,7 @@ class _Expression:
 
 
 def checked(text: str) -> str:
-    """Check a cron expression, and return it in normal form: in lower case but for `L`, with single blanks.
+    """Check a cron expression, and return it in normal form: lower case except for `L`, with single spaces.
 
     Raises:
         BadSchedule: it does not have five fields, one of them is invalid, or no date fits it. Words such as
@@ -196,8 +196,8 @@ def usual_dst(expression: str) -> Dst:
 def next_ms(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> int:
     """Return the first due time of a cron expression later than `after_ms`, in epoch milliseconds.
 
-    `dst` decides about times that the clocks of `zone` show twice or never. Raises `BadSchedule` when the
-    expression does not come in `MAX_YEARS`.
+    `dst` decides about times that the clocks of `zone` show twice or never. Raises `BadSchedule` when there
+    is no due time within `MAX_YEARS`.
     """
     first_ms = next(following(expression, after_ms=after_ms, zone=zone, dst=dst), None)
     if first_ms is None:

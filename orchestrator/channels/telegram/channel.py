@@ -510,7 +510,7 @@ class TelegramChannel:
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
         """Show the typing sign in a chat; Telegram hides it after five seconds, or with the next message.
 
-        Do nothing to hide it, nor while Telegram is down, nor for an address of another channel. An error is
+        Nothing is sent to hide it, while Telegram is down, or for an address of another channel. An error is
         only logged.
         """
         if self._bot is None or not is_typing or not self.owns(jid):

@@ -143,7 +143,7 @@ class UpdateReceiver:
 
         If its poll is not known, the update is stored: the poll may have been sent a moment ago, and
         `deliver_waiting_votes` delivers the vote then. While `MAX_WAITING_VOTES` are stored, a new one is
-        dropped. So is a vote that the host refuses.
+        dropped. A vote that the host refuses is dropped, too.
         """
         inbound = await self._vote(answer)
         if inbound is not None and await hand_in(self._receive, inbound, cursor=position):

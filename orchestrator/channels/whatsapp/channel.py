@@ -395,8 +395,8 @@ class WhatsAppChannel:
         log.error("whatsapp.messages_set_aside", numbers=report.numbers)
         now_ms = self._context.clock.now_ms()
         text = SET_ASIDE.format(messages=counted(len(report.numbers), "message"))
-        # The same report comes again if the bridge ends before the acknowledgement; on the same day it is not
-        # news. Later it may be, because a new database of the bridge counts from 1 again.
+        # The same report comes again if the bridge ends before the acknowledgement, so it is sent once a day.
+        # Later the same numbers may mean other messages: a new database of the bridge counts from 1.
         about = f"set-aside:{report.numbers}:{now_ms // DAY_MS}"
         async with self._context.database.transaction() as tx:
             if not any(group.is_main for group in await groups.every(tx)):
@@ -420,7 +420,7 @@ class WhatsAppChannel:
                     ChatMember(jid=member.jid, name=member.name, is_admin=member.is_admin)
                     for member in group.members
                 ]
-                # Most reports show the same members again, of whom nothing has to be stored.
+                # Most reports repeat the stored members; then nothing more has to be stored.
                 if await chats.replace_members(tx, jid, members):
                     await people.note_members(tx, jid, now_ms=self._context.clock.now_ms())
             await self._note_removals(tx, report)

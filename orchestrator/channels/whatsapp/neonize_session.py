@@ -490,7 +490,7 @@ class NeonizeSession:
         self._emit(response)
 
     def _note_acknowledged(self, acknowledgement: SetAsideAcknowledged | MessageAcknowledged) -> None:
-        """Store that the host needs a message no longer, or knows of some that cannot be read.
+        """Store that the host needs a message no longer, or that the owner knows of unreadable messages.
 
         The read receipt of a message is queued, if it gets one.
 
@@ -590,7 +590,7 @@ class NeonizeSession:
         return BridgeResponse(id=request.id)
 
     def _note_download_ended(self, fetching: asyncio.Task[bytes]) -> None:
-        """Remove a download that has ended from those that run, so that another one can start."""
+        """Remove an ended download from the running ones, so that another one can start."""
         self._downloads.discard(fetching)
         if not fetching.cancelled():
             fetching.exception()  # retrieved here, since nobody awaits the task after its request timed out
