@@ -564,7 +564,7 @@ class Delivery:
         now_ms = self._clock.now_ms()
         self._pauses.pop(head.id, None)
 
-        async def end(tx: Tx) -> None:
+        async def record_end(tx: Tx) -> None:
             """Record the final state, and notify those who have to know."""
             await outbox.finish(tx, head.id, state, now_ms=now_ms, error=error)
             if state is not OutboxState.SKIPPED and notifies_agent:
@@ -576,7 +576,7 @@ class Delivery:
             if self._hooks is not None:
                 await self._hooks.note_ended(tx, head, error, now_ms=now_ms)
 
-        await self._record(end)
+        await self._record(record_end)
         if state is not OutboxState.SKIPPED:
             log.error(
                 "delivery.given_up", state=str(state), outgoing=head.id, chat=head.chat_jid, reason=error

@@ -40,7 +40,7 @@ class PollEnds:
         bus: EventBus,
         wakeups: Wakeups,
     ) -> None:
-        """Set up the ends of polls. `channel_for` returns the channel of a chat; None if it is not set up."""
+        """Set up; `run` ends polls. `channel_for` returns the channel of a chat; None if it is not set up."""
         self._database = database
         self._clock = clock
         self._channel_for = channel_for

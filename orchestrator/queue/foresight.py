@@ -57,7 +57,7 @@ def choose(
         unused_in_a_row: for each group, how many containers in a row were started ahead and not used.
         now_ms: the present time, in epoch milliseconds.
     """
-    # A container that its turn has left counts for no slot: the pool ends it before it starts another.
+    # An abandoned container holds no slot: the pool ends it before it starts another.
     used_slots = sum(run.state is not RunState.LEFT for run in runs)
     unused = {run for run in runs if run.state is RunState.READY}
     about_to_start = _about_to_start(turns, runs, now_ms)
@@ -104,12 +104,12 @@ def _would_be_used(
     """
     if candidate.sign is Sign.TALK and unused_in_a_row.get(candidate.folder, 0) >= MAX_UNUSED_IN_A_ROW:
         return False
-    own = [run for run in runs if run.folder == candidate.folder]
-    if any(run.state is RunState.LEFT for run in own):
-        return False  # its turn may still be running in the session: start nothing beside it
+    group_runs = [run for run in runs if run.folder == candidate.folder]
+    if any(run.state is RunState.LEFT for run in group_runs):
+        return False  # the turn of an abandoned run may still be using the session
     if candidate.is_isolated:
-        return not any(run.is_isolated and run.state is RunState.READY for run in own)
+        return not any(run.is_isolated and run.state is RunState.READY for run in group_runs)
     # A group works on one turn at a time, so the expected one would have to wait in any case.
     is_at_work = any(turn.folder == candidate.folder and turn.kind is not TurnKind.WORKER for turn in turns)
     # The expected turn is not isolated, so no isolated container would take it.
-    return not is_at_work and all(run.is_isolated for run in own)
+    return not is_at_work and all(run.is_isolated for run in group_runs)

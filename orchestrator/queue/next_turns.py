@@ -157,8 +157,8 @@ def plan(
     - An idle run takes its own group's next turn, unless a more urgent turn has no slot: then the run is
       closed, so that a busy group cannot keep its slot from all others. A run that was started ahead of its
       first turn is closed before an idle one.
-    - A closing run holds its slot until it is gone. A run that its turn has left (state LEFT) holds none: the
-      pool ends it before it starts another.
+    - A closing run holds its slot until it has ended. An abandoned run (state LEFT) holds none: the pool ends
+      it before it starts another.
     - A turn for which a run is being started counts as running.
 
     Args:
@@ -271,7 +271,7 @@ def _is_before(other: Turn, turn: Turn) -> bool:
 
 
 def _order(turn: Turn) -> tuple[int, bool, int]:
-    """Return the key by which the turns of a group are sorted: its place among session commands, then its id.
+    """Return the key by which a group's turns are sorted: the place among session commands, then the id.
 
     The commands, such as `/clear`, separate the turns before them from those after them.
     """
@@ -351,7 +351,8 @@ def _is_session_of(run: LiveRun, turn: Turn) -> bool:
 def _clear(turn: Turn, runs: Sequence[LiveRun], slots: _Slots) -> list[Action]:
     """Return the actions for a turn that clears the conversation of its group.
 
-    As long as containers remember the conversation, these close those without work; then they clear it.
+    While containers that remember the conversation are live, the actions close those without work. Once none
+    is left, the action is to clear the conversation.
     """
     # Clearing takes no slot, but the runs that remember the conversation have to end first: one that outlived
     # a crash of the host would go on with it.

@@ -191,8 +191,8 @@ async def _move(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
 async def fail(tx: Tx, turn: Turn, *, reason: str, now_ms: int, is_own_fault: bool = True) -> None:
     """End a turn as failed. For a turn of a chat, send the chat the reason, once.
 
-    For a scheduled task, the failure is reported as the task's settings say; `is_own_fault` says whether it
-    counts against the task. The failure of a turn of another kind is only recorded.
+    For a scheduled task, its group may be notified, and a task that fails too often is paused; `is_own_fault`
+    says whether this failure counts against the task. The failure of a turn of another kind is only recorded.
     """
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms, is_own_fault=is_own_fault)
     if turn.kind is TurnKind.CHAT:

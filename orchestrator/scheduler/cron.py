@@ -141,8 +141,8 @@ def checked(text: str) -> str:
 def _parsed(expression: str) -> _Expression:
     """Split an expression into the five usual fields, and a rhythm that selects some of the fields' days.
 
-    The rhythm has `L`, the last day of a month; `2#1`, its first Tuesday; `5L`, its last Friday; and words
-    after the fields, such as `every 2 weeks from 2026-11-24`. Raises `BadSchedule`.
+    The rhythm is written as `L`, the last day of a month; `2#1`, its first Tuesday; `5L`, its last Friday; or
+    as words after the fields, such as `every 2 weeks from 2026-11-24`. Raises `BadSchedule`.
     """
     stepped = _STEPPED.fullmatch(expression.lower())
     fields = (stepped["fields"] if stepped else expression.lower()).split()

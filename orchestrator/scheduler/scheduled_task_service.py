@@ -54,15 +54,17 @@ Choice = TypeVar("Choice", bound=StrEnum)
 class ReadTime(Protocol):
     """Reads a time as people write it, in a group's zone, as epoch milliseconds. Raises `BadTime`."""
 
-    def __call__(self, text: str, *, now_ms: int, zone: ZoneInfo) -> int: ...
+    def __call__(self, text: str, *, now_ms: int, zone: ZoneInfo) -> int:
+        """Return the time that a text names, in epoch milliseconds. Raises `BadTime`."""
+        ...
 
 
 class PlanFor(Protocol):
     """Checks a schedule for a group and returns its first due time. Raises `BadSchedule`, `BadTime`."""
 
-    def __call__(
-        self, group: Group, kind: str, value: str, *, dst: str | None, now_ms: int
-    ) -> PlannedTask: ...
+    def __call__(self, group: Group, kind: str, value: str, *, dst: str | None, now_ms: int) -> PlannedTask:
+        """Return the checked schedule and its first due time. Raises `BadSchedule` and `BadTime`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +274,7 @@ async def restore(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms:
 def _due_before(task: ScheduledTask) -> int:
     """Return a time, in epoch milliseconds, from which a cancelled task's due times can be counted.
 
-    It is for a task whose due time was not stored when it was cancelled, as by an earlier version of Andy.
+    It is for a task that was cancelled without storing its due time, such as by an earlier version of Andy.
     """
     if task.schedule.kind is ScheduleKind.ONCE:
         return round(datetime.fromisoformat(task.schedule.value).timestamp() * 1000)

@@ -51,7 +51,7 @@ def schedule_reader(
         """
         try:
             return following_ms(schedule, due_ms, after_ms=after_ms)
-        except (ValueError, LookupError) as error:  # as of croniter, or of an unknown time zone
+        except (ValueError, LookupError) as error:  # of croniter, or for an unknown time zone
             raise BadSchedule(f"The schedule cannot be used any more: {error}. Give a new one.") from error
 
     return ScheduleReader(plan=plan_for, following=following)
@@ -167,7 +167,7 @@ def following_ms(schedule: Schedule, due_ms: int, *, after_ms: int) -> int | Non
     """Return the first due time of a schedule after `after_ms`; None when there is none.
 
     Times are epoch milliseconds. The steps of an interval are counted from `due_ms`, an earlier or later due
-    time; one that is later than `after_ms` is the first itself.
+    time. If `due_ms` itself is later than `after_ms`, it is the first, except for a cron schedule.
     """
     match schedule.kind:
         case ScheduleKind.CRON:

@@ -88,7 +88,7 @@ class RoomReceiver:
         return f"{self._login.user_id} {self._login.device_id} "
 
     async def resume(self) -> str | None:
-        """Load the unanswered invitations, and return the position in the stream of events to go on from.
+        """Load the unanswered invitations, and return the position from which to read the stream of events.
 
         All messages before this position are stored already. None if no position of this login is stored.
         """
@@ -253,7 +253,7 @@ class RoomReceiver:
     async def _deliver_message(self, room_id: str, message: RoomMessage, *, cursor: str | None) -> bool:
         """Deliver a message to the host and start to fetch its file.
 
-        A room that cannot be read is left, and a request to compare keys with Andy is declined.
+        Andy leaves a room that he cannot read, and declines a request to compare keys.
 
         `cursor` is the position after a sync in the stream of events, for the sync's last message; None for
         any other. Return whether it was stored with the message: that is not done while files are fetched.
@@ -291,10 +291,8 @@ class RoomReceiver:
     async def _inbound(self, room_id: str, message: RoomMessage) -> Inbound:
         """Return a room's message as the host takes it, with the quoted message and the vote.
 
-        Its file is represented by a text.
-
-        Its `file_until_ms`, until when an answer waits for the file, is set if the file will be fetched: in a
-        registered room, and if the file is not too large.
+        Its file is represented by a text. Its `file_until_ms`, until when an answer waits for the file, is
+        set if the file will be fetched: in a registered room, and if the file is not too large.
         """
         jid = address_of(room_id)
         quote = await self._quote(room_id, message) if message.answers else None

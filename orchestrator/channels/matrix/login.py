@@ -73,7 +73,7 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
     client_session: aiohttp.ClientSession | None
 
     async def close(self) -> None:
-        """Close the connections for good: the library would open new ones for a later request."""
+        """Close the connections permanently: the library would open new ones for a later request."""
         session: aiohttp.ClientSession | None = self.client_session
         self.is_closed = True
         await super().close()
@@ -90,7 +90,7 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
         return await super().send(*arguments, **options)
 
     async def parse_body(self, transport_response: Any) -> dict[Any, Any]:
-        """Return the JSON of an answer without what the library cannot parse; empty if it is no JSON."""
+        """Return the JSON of an answer without the parts that the library cannot parse; empty for no JSON."""
         try:
             answer = await super().parse_body(transport_response)
         except (RecursionError, ValueError):

@@ -350,7 +350,7 @@ class MatrixSession:
         """Return the answer to a request with a message or a file, as `_request` does.
 
         A refusal that is not Matrix's comes from a proxy before the homeserver. If the homeserver answers
-        another request, the proxy refuses this message for good: `ChannelRefused`. Otherwise the way to the
+        another request, the proxy refuses only this message: `ChannelRefused`. Otherwise the way to the
         homeserver is broken: `ChannelDown`.
         """
         try:
@@ -728,7 +728,10 @@ def _raise_for_error(response: Any) -> Any:
 
 
 def _refusal(response: Any, body: bytes) -> nio.ErrorResponse:
-    """Return the error in an answer that the library has not parsed; `body` is the answer's content."""
+    """Return the error in an answer with status 429 that the library has not parsed.
+
+    `body` is the answer's content. If that is no JSON, the error only says that there were too many requests.
+    """
     try:
         error = nio.ErrorResponse.from_dict(json.loads(body))
     except (RecursionError, ValueError):

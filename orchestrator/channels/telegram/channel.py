@@ -372,10 +372,10 @@ class TelegramChannel:
             log.warning("telegram.parts_not_stored", message=message_id, reason=str(error))
 
     async def _send_poll(self, message_id: MessageId, poll: Poll, target: dict[str, Any]) -> MessageId:
-        """Send a poll whose votes have names, unless this process has sent it; return its message's number.
+        """Send a poll that shows who voted, unless this process has sent it; return its message's number.
 
-        Telegram's id of the poll is stored, by which votes name it (`_store_polls`). `target` has the chat,
-        the topic and the quoted message, as arguments of the library.
+        Telegram's id of the poll is stored, because votes contain only that (`_store_polls`). `target` has
+        the chat, the topic and the quoted message, as arguments of the library.
 
         Raises:
             ChannelDown, ChannelRefused: the poll was not sent.
@@ -495,7 +495,7 @@ class TelegramChannel:
     async def _number_of(self, jid: ChatJid, message_id: MessageId) -> int | None:
         """Return Telegram's number of a message; None if the connected bot does not know it.
 
-        It is in the host's id of the message, except for messages of Andy's own, whose ids here are stored.
+        It is in the host's id of the message. For messages of Andy's own, it is stored beside that id.
         """
         async with self._context.database.reading() as tx:
             known_as = await messages.channel_id_of(tx, jid, message_id) or message_id

@@ -266,10 +266,8 @@ class UpdateReceiver:
     async def _inbound(self, update: ChatUpdate) -> Inbound:
         """Return a message or a reaction as the host takes it, with the quoted message.
 
-        Its file is represented by a text.
-
-        Its `file_until_ms`, until when an answer waits for the file, is set if the file will be fetched: in a
-        registered chat, and if the file is not too large.
+        Its file is represented by a text. Its `file_until_ms`, until when an answer waits for the file, is
+        set if the file will be fetched: in a registered chat, and if the file is not too large.
         """
         jid = ChatJid(f"{PREFIX}{update.chat_id}")
         message_id = self._ids.id_of(jid, update.message_id)
@@ -308,7 +306,7 @@ class UpdateReceiver:
         )
 
     async def _quote(self, jid: ChatJid, update: ChatUpdate) -> Quote:
-        """Return the message that an update answers, as Telegram sent it along.
+        """Return the message that an update answers, as Telegram sent it with the update.
 
         If it is Andy's own, it gets the host's id, which differs from Telegram's number.
         """
@@ -447,7 +445,10 @@ async def move_chat(
 
 
 def _with_expected_fields(update: dict[str, Any]) -> dict[str, Any]:
-    """Return an update with a field of votes that the library needs, and older servers do not send."""
+    """Return an update whose vote, if it has one, has the field that the library needs.
+
+    Older servers do not send this field.
+    """
     answer = update.get("poll_answer")
     if not isinstance(answer, dict):
         return update

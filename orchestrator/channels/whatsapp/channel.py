@@ -431,7 +431,8 @@ class WhatsAppChannel:
     async def _note_removals(self, tx: Tx, report: GroupsReport) -> None:
         """Note from which registered groups the account was removed, and notify the owner once of each.
 
-        A report of all groups (`is_all`) shows it by their absence; others list the groups in `left`.
+        If the report has all groups (`is_all`), they are the registered ones that it lacks. Otherwise they
+        are those that it lists in `left`.
         """
         member_of = {ChatJid(group.jid) for group in report.groups}
         removed_from = {ChatJid(jid) for jid in report.left}

@@ -146,7 +146,7 @@ def _user(jid: str) -> str:
 
 
 def secret_of(mark: str) -> bytes:
-    """Return a secret for a message: the 32 bytes that WhatsApp calls so, with the host's id hidden in them.
+    """Return the 32 bytes that WhatsApp calls a message's secret, with the host's id hidden in them.
 
     They begin with a fixed prefix and `mark`, the host's id of the message; the rest is random.
 

@@ -195,7 +195,7 @@ class NeonizeSession:
         """
         while True:
             name, event = await self._events.get()
-            # Nobody tells when the disk has room again.
+            # No event reports that the disk has room again.
             while not await self._handle_event(name, event):  # noqa: ASYNC110
                 await asyncio.sleep(SPOOL_PAUSE_SECONDS)
 
