@@ -22,7 +22,7 @@ REFRESH_SECONDS = 10.0
 """Seconds between two repeats: messengers hide the sign by themselves after 10 to 25 s."""
 SWEEP_SECONDS = 60.0
 CALL_SECONDS = 5.0
-"""Seconds that a messenger may take to set a sign; the next look tries again."""
+"""Seconds that a messenger may take to set a sign. A typing sign is tried again at the next look."""
 TURN_EVENTS = ("turn.*", "run.adopted")
 """The events after which a turn may have started or ended."""
 SEEN = "👀"
@@ -143,8 +143,8 @@ class Reactions:
     async def _react(self, signs: Mapping[Message, str]) -> None:
         """Put the reaction in `signs` on each message, or remove it if the text is empty.
 
-        Messengers without reactions are left out. All calls run at once, so that one slow messenger does not
-        delay the others.
+        Messengers without reactions are left out, and a call that fails is not repeated. All calls run at
+        once, so that one slow messenger does not delay the others.
         """
         async with asyncio.TaskGroup() as calls:
             for message, sign in signs.items():

@@ -136,7 +136,7 @@ def restrict_process(*, readable: Iterable[str], library: str) -> list[str]:
     if platform.system() != "Linux" or platform.machine() not in _ARCHITECTURES:
         return ["this system has no filter of system calls that Andy knows"]
     libc = ctypes.CDLL(None, use_errno=True)
-    # The kernel accepts restrictions from an unprivileged process only if it first gives up new privileges.
+    # The kernel lets an unprivileged process restrict itself only after it promised to gain no privileges.
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         return ["the kernel refuses a fence"]
     missing = []
