@@ -181,7 +181,7 @@ class MatrixChannel:
         except LoggedOut as error:
             raise ChannelDown(f"Matrix has logged Andy out: {error}") from error
         except ChannelRefused:
-            # This message is not tried again, and so needs its upload no longer. After other errors it does.
+            # This message is not tried again, so its upload is forgotten. After other errors it is retained.
             self._uploaded.pop(upload_key, None)
             raise
         self._uploaded.pop(upload_key, None)

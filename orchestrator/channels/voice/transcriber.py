@@ -227,7 +227,7 @@ async def _read_tail(stream: asyncio.StreamReader) -> bytes:
 
 def _environment() -> dict[str, str]:
     """Return the environment variables for the transcribing program."""
-    # It needs no secret and no proxy address, so it gets none. Two threads, or it would use all processors.
+    # The program gets no secret and no proxy address. With more threads it would use all processors.
     inherited = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
     return inherited | {"OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1"}
 

@@ -394,9 +394,9 @@ class MessageReceiver:
         return None
 
     async def _acknowledge(self, delivered: Delivered) -> None:
-        """Tell the bridge that the host has a message, so that the bridge deletes its copy.
+        """Acknowledge a message to the bridge, so that the bridge deletes its copy.
 
-        With it, the sender is shown that the message was read, if `read_receipt` allows that.
+        With this, the sender is shown that the message was read, if `read_receipt` allows that.
         """
         self._on_received()
         try:

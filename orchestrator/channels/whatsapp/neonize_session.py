@@ -233,7 +233,7 @@ class NeonizeSession:
         Before that, store what the message shows about people and its chat. A message that the host does not
         need is only counted and logged.
         """
-        # It may be one that could not be decrypted before, and that its sender has sent again.
+        # The message may be one that could not be decrypted before, and that its sender has sent again.
         timer = self._unreadable.pop(event.Info.ID, None)
         if timer is not None:
             timer.cancel()
@@ -315,7 +315,7 @@ class NeonizeSession:
             return Vote(question=question_and_options[0] if question_and_options else "")
         hashes = tuple(option_hash.hex() for option_hash in vote.selectedOptions[:MAX_OPTIONS])
         if not question_and_options:
-            # It may be a poll of the account itself that `Sender` has not recorded yet. The host knows its
+            # The poll may be one of the account itself that `Sender` has not recorded yet. The host knows its
             # options.
             return Vote(hashes=hashes)
         chosen = message_text.chosen_options(question_and_options[1:], vote.selectedOptions)

@@ -214,7 +214,7 @@ class Sender:
         for message_id in request.earlier:
             await self._client.revoke_message(jid_of(chat), jid_of(self._own), message_id)
         message = await self._compose(request, file)
-        # It contains the host's id, by which later attempts find the id that the library chooses.
+        # The secret contains the host's id, by which later attempts find the id that the library chooses.
         message.messageContextInfo.messageSecret = neonize_database.secret_of(request.mark)
         response = await self._client.send_message(jid_of(chat), message)
         if request.options:
