@@ -44,7 +44,9 @@ class FileFacts(Protocol):
         ...
 
     @property
-    def mime(self) -> str: ...
+    def mime(self) -> str:
+        """The MIME type; empty when it is not known."""
+        ...
 
     @property
     def name(self) -> str:
@@ -70,7 +72,7 @@ class FetchedFile:
     spoken: str = ""
 
 
-async def keep(
+async def store(
     context: ChannelContext, file: FileFacts, group: Group, source: Path, *, chat: ChatJid, sent_ms: int
 ) -> FetchedFile:
     """Copy a fetched file into its group's folder, and transcribe it if it is a voice note.
@@ -114,11 +116,12 @@ async def _transcribe(
 def wait_seconds(context: ChannelContext, file: FileFacts) -> float:
     """Return for how many seconds at most the agent's answer waits for a file.
 
-    That is the time for fetching it and, for a voice note if transcribing is on, for transcribing. Pure.
+    That is the time for fetching the file and, for a voice note if transcribing is on, for transcribing it.
+    Pure.
     """
     voice = context.voice
-    listening_seconds = voice.seconds_for(file.seconds) if voice and file.kind == VOICE_NOTE else 0
-    return fetch_seconds(file) + listening_seconds
+    transcribing_seconds = voice.seconds_for(file.seconds) if voice and file.kind == VOICE_NOTE else 0
+    return fetch_seconds(file) + transcribing_seconds
 
 
 def fetch_seconds(file: FileFacts) -> float:

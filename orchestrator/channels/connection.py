@@ -46,27 +46,29 @@ class ChannelConnection(Generic[Login]):
         channel: ChannelDescription,
         *,
         read_login: Callable[[Path], Login | None],
-        chats: str,
+        address_prefix: str,
         chance: Callable[[], float],
     ) -> None:
         """Set up the connection; nothing connects before `stay_connected`.
 
         Args:
-            read_login: returns the login of a home, or None; it blocks.
-            chats: the prefix of the addresses of the channel's chats.
+            context: the parts of the host that channels use, such as its database.
+            channel: the description of the channel.
+            read_login: returns the login that is stored in a home, or None; it blocks.
+            address_prefix: the prefix of the addresses of the channel's chats.
             chance: returns a number from [0, 1), by which waits vary.
         """
         self._context = context
         self._channel = channel
         self._read_login = read_login
-        self._chats = chats
+        self._address_prefix = address_prefix
         self._chance = chance
         self.status = StatusFile(context.home / channel.status_file)
 
     async def stay_connected(self, connect: Callable[[Login], Awaitable[None]]) -> None:
         """Call `connect` with the stored login, again after each end of the connection, until cancelled.
 
-        Once connected, `connect` calls `note_connected`, and goes on until it raises: `LoggedOut` when the
+        Once connected, `connect` calls `note_connected`, and runs until it raises: `LoggedOut` when the
         login has ended, else `ChannelDown`. While no login is stored, or the stored one has ended, this
         waits. A stored login that cannot be read is treated as a broken connection.
         """
@@ -103,7 +105,7 @@ class ChannelConnection(Generic[Login]):
         log.info("channel.connected", channel=self._channel.name)
         self._context.bus.publish("channel.state", detail=f"{self._channel.name} connected")
         # Messages that waited for the messenger are sent now, not when the pause after their failure ends.
-        address_pattern = f"{self._chats}%"  # of SQL's LIKE: all addresses of the channel
+        address_pattern = f"{self._address_prefix}%"  # of SQL's LIKE: all addresses of the channel
         await self._context.database.write(lambda tx: deliveries.hurry(tx, [address_pattern], now_ms=now_ms))
         self._context.wake_outbox()
 

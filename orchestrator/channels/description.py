@@ -48,7 +48,7 @@ class LoginQuestion:
 
 
 def deferred(name: str) -> Callable[..., Any]:
-    """Return a function that imports `module:function` when it is called, and calls that.
+    """Return a function that, when called, imports the function `name` (`module:function`) and calls it.
 
     With it, a description refers to code without importing it.
     """
@@ -62,7 +62,7 @@ def _import_and_call(name: str, *arguments: Any) -> Any:
 
 
 def _no_account(_: Path) -> str:
-    """Return that nobody is logged in: for channels without a login."""
+    """Return an empty account name, for channels without a login."""
     return ""
 
 

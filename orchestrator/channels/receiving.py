@@ -1,6 +1,6 @@
 """Deliver a message to the host, retrying while the host cannot take it; make JSON storable.
 
-WhatsApp has its own version: it reads a message anew for each attempt, while its bridge lives.
+WhatsApp has its own version: it reads a message again for each attempt, while its bridge process runs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ TAKE_PAUSE_SECONDS = 5.0
 async def hand_in(receive: Receive, message: Inbound, *, cursor: str | None) -> bool:
     """Deliver a message to the host through `receive`, and return whether the host has stored it.
 
-    While the database cannot be used, this tries again and again. A message that the host refuses is skipped
-    and logged, and so is one that fails `TAKE_TRIES` times for other reasons: False.
+    While the database cannot be used, this tries again without end. A message that the host refuses, or that
+    fails `TAKE_TRIES` times for other reasons, is logged and skipped: then the result is False.
 
     `cursor` is the position in the messenger's stream of messages that is stored with it; None stores none.
     """

@@ -69,7 +69,7 @@ class StatusFile:
             log.warning("channel.status_not_written", path=str(self._path), reason=error.strerror)
 
     def change(self, **changes: Any) -> None:
-        """Set fields of the status in memory only: what changes with each message is not worth a write."""
+        """Set fields of the status in memory only; the file is not written for each message."""
         self.current = self.current.model_copy(update=changes)
 
     def as_data(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ CHANNELS_SETTING = "ANDY_CHANNELS"
 async def switch_on(home: Home, channel: ChannelDescription, answers: Mapping[str, str]) -> str:
     """Log in to a messenger with the answers to its questions, then enable it in `.env`.
 
-    Return the login's sentence; it is empty if the messenger takes no answers.
+    Return a sentence about the result of the login; it is empty if the messenger needs no login.
 
     Raises:
         BadRequest, ChannelError: the messenger refuses the login; nothing is changed then.

@@ -195,16 +195,16 @@ class Delivery:
         # The first message of each chat; the others wait behind it.
         heads = await self._database.read(outbox.heads)
         now_ms = self._clock.now_ms()
-        wait = SWEEP_SECONDS
+        wait_seconds = SWEEP_SECONDS
         for head in heads:
             if head.chat_jid in self._busy:
                 continue
             if not is_retry_due(head.next_attempt_ms, now_ms=now_ms):
-                wait = min(wait, (head.next_attempt_ms - now_ms) / 1000)
+                wait_seconds = min(wait_seconds, (head.next_attempt_ms - now_ms) / 1000)
                 continue
             self._busy.add(head.chat_jid)
             self._tasks.create_task(self._deliver_in_chat(head), name=f"deliver:{head.id}")
-        return wait
+        return wait_seconds
 
     async def _deliver_in_chat(self, head: Outgoing) -> None:
         """Deliver `head`, the first message of a chat, then let the chat's next delivery start.
@@ -257,7 +257,7 @@ class Delivery:
         chat refuses is tried again as a text. `channel` is None if the chat's messenger is not set up.
         `links` are the quote, the mention and more to send with it.
         """
-        # They are forgotten unless this attempt ends with a pause, too.
+        # The number of requested pauses is forgotten, unless this attempt ends with such a pause, too.
         pauses = self._pauses.pop(head.id, 0)
         try:
             channel_id = await self._send(channel, head, text, links)
@@ -389,7 +389,7 @@ class Delivery:
         """
         now_ms = self._clock.now_ms()
 
-        async def mark(tx: Tx) -> Sequence[Path]:
+        async def record_sent(tx: Tx) -> Sequence[Path]:
             """Record that the message was sent, and return the paths of the files to delete."""
             # In one transaction with the chat's history: the agent has to know whatever its people have read.
             await outbox.finish(tx, head.id, OutboxState.SENT, now_ms=now_ms)
@@ -404,7 +404,7 @@ class Delivery:
                 return ()
             return await outbox.surplus_files(tx, head.folder, retained=RETAINED_FILES)
 
-        for path in await self._record(mark):
+        for path in await self._record(record_sent):
             await asyncio.to_thread(path.unlink, missing_ok=True)
         self._bus.publish(
             "message.sent",
@@ -449,7 +449,8 @@ class Delivery:
             head: the message.
             error: why it failed.
             end: the state of a message that is given up.
-            forgets_tries: whether it is sent as if for the first time, even if it has arrived.
+            forgets_tries: whether the next attempt counts as the first, so that it is sent even if an earlier
+                one has arrived.
             pause_seconds: the pause that the messenger asks for; the attempt does not count then, but after
                 `LONGEST_PAUSES_MS` and `GIVE_UP_PAUSES` the message is given up. If it is 0, each pause is
                 twice as long as the last.
@@ -458,7 +459,8 @@ class Delivery:
                 not moved.
         """
         now_ms = self._clock.now_ms()
-        # A chat that has moved asks for no pause: its attempts count, or one that moves for ever never ends.
+        # A chat that has moved asks for no pause. Its attempts count, so that a message to a chat that moves
+        # again and again is given up.
         is_requested = pause_seconds > 0 and moved_to is None
         attempts = head.attempts + (not is_requested)  # one more, unless it is a requested pause
         wait_ms = backoff_ms(attempts)
@@ -507,16 +509,16 @@ class Delivery:
         await self._record(postpone)
 
     async def _holds_up_chat(self, channel: Channel | None, head: Outgoing) -> bool:
-        """Return whether a message has failed for so long on a working connection that it has to be given up.
+        """Return whether a message has to be given up, so that the other messages of its chat can be sent.
 
-        That is so only if other messages of its chat wait behind it. `channel` is None if the chat's
-        messenger is not set up; then it is not so.
+        It has to if others wait behind it, and it has failed for too long although the connection works.
+        `channel` is None if the chat's messenger is not set up: then return False.
         """
         if channel is None or head.attempts + 1 < STUCK_ATTEMPTS:
             return False
         status = channel.status()
-        # Only the time since the channel connected counts: an outage must lose no message. A connection that
-        # breaks again and again starts the time anew.
+        # Only the time since the channel connected counts: an outage must lose no message. The time starts
+        # again with each new connection.
         since_ms = status.get("connected_since_ms") if status.get("state") == "connected" else None
         stuck_ms = STUCK_MS if head.reacts_to is None else STUCK_REACTION_MS
         if since_ms is None or self._clock.now_ms() - max(since_ms, head.created_ms) < stuck_ms:
@@ -526,9 +528,9 @@ class Delivery:
     async def _who_retries(
         self, head: Outgoing, error: str, *, now_ms: int, requested_ms: int, is_last_pause: bool
     ) -> Retry:
-        """Let the hooks record that an attempt to send a message failed; return who decides about the next.
+        """Let the hooks record that an attempt to send a message failed.
 
-        Without hooks the rules of this class decide.
+        Return who decides about the next attempt. Without hooks, the rules of this class do.
         """
         hooks = self._hooks
         if hooks is None:
@@ -551,16 +553,18 @@ class Delivery:
         """Record in the outbox that a message will not be sent any more, with its final `state`.
 
         Args:
-            head: the message. state: the final state: SKIPPED if it was not to be sent, DEAD if it has not
-            arrived, UNKNOWN if it may have arrived. error: the reason. notifies_chat: whether a text with the
-            reason is sent to its chat, unless it was skipped. notifies_agent: whether the group's agent is
-            notified that nobody has read it, unless it was skipped. Without this, the chat is not notified
-            either.
+            head: the message.
+            state: the final state: SKIPPED if it was not to be sent, DEAD if it has not arrived, UNKNOWN if
+                it may have arrived.
+            error: the reason.
+            notifies_chat: whether a text with the reason is sent to its chat, unless it was skipped.
+            notifies_agent: whether the group's agent is notified that the message was not delivered, unless
+                it was skipped. If False, the chat is not notified either.
         """
         now_ms = self._clock.now_ms()
         self._pauses.pop(head.id, None)
 
-        async def end(tx: Tx) -> None:
+        async def record_end(tx: Tx) -> None:
             """Record the final state, and notify those who have to know."""
             await outbox.finish(tx, head.id, state, now_ms=now_ms, error=error)
             if state is not OutboxState.SKIPPED and notifies_agent:
@@ -572,7 +576,7 @@ class Delivery:
             if self._hooks is not None:
                 await self._hooks.note_ended(tx, head, error, now_ms=now_ms)
 
-        await self._record(end)
+        await self._record(record_end)
         if state is not OutboxState.SKIPPED:
             log.error(
                 "delivery.given_up", state=str(state), outgoing=head.id, chat=head.chat_jid, reason=error
@@ -601,7 +605,7 @@ async def _react(channel: Channel, head: Outgoing, target: Message | None) -> No
 
     Raises:
         ChannelDown: it may work later.
-        ChannelRefused: it never will; also if `target` is None, because the message is gone.
+        ChannelRefused: it never will work, for example because the message is gone (`target` is None).
     """
     if Feature.REACTIONS not in channel.features:
         raise ChannelRefused("This messenger shows no reactions.")

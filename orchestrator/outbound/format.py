@@ -126,9 +126,10 @@ def _cut(text: str, start: int, limit: int) -> _Cut:
 
 
 def _between_characters(text: str, start: int, limit: int) -> int:
-    """Return the last index after `start` and up to `limit` at which a cut divides no visible character.
+    """Return the last index after `start` and up to `limit` at which a text may be cut between characters.
 
-    Nor does it divide a fence of code. If there is no such index, return `limit`.
+    A cut there divides neither a visible character nor a fence of code. If there is no such index, return
+    `limit`.
     """
     # Imported when it is needed: few texts are cut within a word.
     import regex

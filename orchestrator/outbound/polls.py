@@ -40,7 +40,7 @@ class PollEnds:
         bus: EventBus,
         wakeups: Wakeups,
     ) -> None:
-        """Set up the ends of polls. `channel_for` returns the channel of a chat; None if it is not set up."""
+        """Set up; `run` ends polls. `channel_for` returns the channel of a chat; None if it is not set up."""
         self._database = database
         self._clock = clock
         self._channel_for = channel_for
@@ -85,7 +85,8 @@ class PollEnds:
     async def _end(self, tx: Tx, poll: Poll) -> None:
         """Record that a poll whose time is over has ended.
 
-        It gets a turn that reports the result to the agent, unless it asked a question of the dashboard.
+        A poll that was sent gets a turn that reports its result to the agent, unless it asked a question of
+        the dashboard.
         """
         now_ms = self._clock.now_ms()
         if poll not in await polls.ended_by(tx, now_ms):
@@ -94,7 +95,7 @@ class PollEnds:
         turn_id = None
         # A poll that was never sent, or whose chat is gone, has no result.
         sent = await outbox.by_message_id(tx, poll.message_id)
-        # The outbox may have let go of it by now; the history has what was sent.
+        # The outbox may no longer have its row; the chat's history has what was sent.
         was_sent = (sent is not None and sent.state is OutboxState.SENT) or (
             await messages.find(tx, poll.chat_jid, poll.message_id) is not None
         )

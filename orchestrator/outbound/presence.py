@@ -22,8 +22,8 @@ REFRESH_SECONDS = 10.0
 """Seconds between two repeats: messengers hide the sign by themselves after 10 to 25 s."""
 SWEEP_SECONDS = 60.0
 CALL_SECONDS = 5.0
-"""Seconds that a messenger may take to set a sign; the next look tries again."""
-OF_TURNS = ("turn.*", "run.adopted")
+"""Seconds that a messenger may take to set a sign. A typing sign is tried again at the next look."""
+TURN_EVENTS = ("turn.*", "run.adopted")
 """The events after which a turn may have started or ended."""
 SEEN = "👀"
 
@@ -54,16 +54,15 @@ class TypingSigns:
         self._shown: frozenset[ChatJid] = frozenset()
 
     async def run(self) -> None:
-        """Follow the turns until cancelled, then hide every sign."""
-        with self._bus.listening(*OF_TURNS) as events:
+        """Show the typing sign in each chat that is being answered, until cancelled; then hide every sign."""
+        with self._bus.listening(*TURN_EVENTS) as events:
             try:
                 while True:
                     await self._update_signs()
                     seconds = REFRESH_SECONDS if self._shown else SWEEP_SECONDS
                     await until_next(events, at_most_seconds=seconds)
             finally:
-                # A messenger may show a sign for ever if nobody hides it, and after this no host is left to
-                # do so.
+                # A messenger may show a sign until somebody hides it, and after this task no other one does.
                 await asyncio.shield(self._set(self._shown, is_typing=False))
 
     async def _update_signs(self) -> None:
@@ -117,7 +116,7 @@ class Reactions:
 
         An event about a turn only triggers a new look at the database.
         """
-        with self._bus.listening(*OF_TURNS) as events:
+        with self._bus.listening(*TURN_EVENTS) as events:
             # An earlier host already put a sign under turns that were tried before: do not add a second.
             self._shown = await self._database.read(
                 lambda tx: messages.questions_in_groups(tx, only_running=False)
@@ -142,9 +141,10 @@ class Reactions:
         await self._react(dict.fromkeys(failed, "") | dict.fromkeys(started, SEEN))
 
     async def _react(self, signs: Mapping[Message, str]) -> None:
-        """Put each message's reaction on it, or remove it for an empty one, if the messenger can do that.
+        """Put the reaction in `signs` on each message, or remove it if the text is empty.
 
-        All at once, so that one slow messenger does not delay the others.
+        Messengers without reactions are left out, and a call that fails is not repeated. All calls run at
+        once, so that one slow messenger does not delay the others.
         """
         async with asyncio.TaskGroup() as calls:
             for message, sign in signs.items():
@@ -158,7 +158,7 @@ async def _running_and_ended(
 ) -> tuple[dict[TurnId, Message], dict[TurnId, TurnState]]:
     """Return the last question of each running turn in a group chat, and the states of turns that have ended.
 
-    Both are by the turn. `shown` are the turns whose question has a reaction: only ends of these are
+    Both are keyed by turn. `shown` are the turns whose question has a reaction: of others, no end is
     returned.
     """
     running = await messages.questions_in_groups(tx, only_running=True)

@@ -38,7 +38,7 @@ FILE = "{file}"
 MAX_SECONDS = 60.0
 MAX_BYTES = 8 * 1024 * 1024
 MAX_CHARS = 2_000
-"""Most characters of a text that is spoken, about two minutes; nobody listens longer."""
+"""Most characters of a text that is spoken: about two minutes of sound."""
 BOUNDED = f'ulimit -c 0 -v {4 * 1024**2} -f {MAX_BYTES // 512} 2>/dev/null; exec "$@"'
 """A shell command that limits memory to 4 GiB of address space, then runs the program in place of the shell.
 """
@@ -263,7 +263,7 @@ class SpokenReplies:
                 while True:
                     for chat in {reply.chat_jid for reply in await self._unspoken()} - self._busy:
                         self._busy.add(chat)
-                        tasks.create_task(self._follow(self._program, chat), name=f"speech:{chat}")
+                        tasks.create_task(self._speak_replies(self._program, chat), name=f"speech:{chat}")
                     with suppress(TimeoutError):
                         async with asyncio.timeout(SWEEP_SECONDS):
                             while (await events.get()).kind != "message.sent":
@@ -274,7 +274,7 @@ class SpokenReplies:
         since_ms = self._host.clock.now_ms() - RECENT_MS
         return await self._host.reader.read(partial(_unspoken, since_ms=since_ms))
 
-    async def _follow(self, program: SpeechProgram, chat: ChatJid) -> None:
+    async def _speak_replies(self, program: SpeechProgram, chat: ChatJid) -> None:
         """Have a chat's waiting replies spoken by `program`, one after another, until none is left.
 
         Errors are logged.
@@ -372,7 +372,7 @@ def file_of(home: Home, outgoing: Outgoing, sound: Sound) -> Attachment:
 def _write(path: Path, body: bytes) -> None:
     """Write `body` to a file that only this user may read, whole or not at all. Blocks. Raises `OSError`."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(body)
-    partial.chmod(0o600)
-    partial.replace(path)
+    unfinished = path.with_name(f".{path.name}.partial")
+    unfinished.write_bytes(body)
+    unfinished.chmod(0o600)
+    unfinished.replace(path)

@@ -79,7 +79,7 @@ class Withdrawals:
         no longer stored, the deletion is only recorded as ended.
         """
 
-        async def look(tx: Tx) -> tuple[Outgoing | None, Message | None]:
+        async def load(tx: Tx) -> tuple[Outgoing | None, Message | None]:
             """Return the outbox's entry to take back, and the message in the chat that it is about.
 
             That is the sent message itself, or the one that a reaction belongs to. None for each that is
@@ -91,7 +91,7 @@ class Withdrawals:
             message_id = rows[0].reacts_to or rows[0].message_id
             return rows[0], await messages.find(tx, rows[0].chat_jid, message_id)
 
-        outgoing, message = await self._database.read(look)
+        outgoing, message = await self._database.read(load)
         if outgoing is None or message is None:
             await self._database.write(
                 lambda tx: withdrawals.finish(tx, withdrawal.outbox_id, error="it is gone")
@@ -115,7 +115,7 @@ class Withdrawals:
     async def _finish(self, withdrawal: Withdrawal, outgoing: Outgoing, message: Message) -> None:
         """Record that a message or reaction was deleted, remove a message's text here, and publish that."""
 
-        async def work(tx: Tx) -> None:
+        async def record_deletion(tx: Tx) -> None:
             """Record the deletion, and remove the message's text; a reaction has none."""
             await withdrawals.finish(tx, withdrawal.outbox_id)
             if outgoing.reacts_to is not None:
@@ -127,7 +127,7 @@ class Withdrawals:
             if turn_id is not None and outgoing.folder is not None:
                 await sessions.note_deletion(tx, outgoing.folder, turn_id, message.seq)
 
-        await self._database.write(work)
+        await self._database.write(record_deletion)
         self._bus.publish("message.amended", group=outgoing.folder, message=message.id)
 
     async def _postpone(
@@ -135,7 +135,7 @@ class Withdrawals:
     ) -> None:
         """Record that a deletion failed and when to try it again.
 
-        Once both `GIVE_UP_MS` and `GIVE_UP_ATTEMPTS` are reached, give it up.
+        A deletion that is older than `GIVE_UP_MS` is given up after `GIVE_UP_ATTEMPTS` attempts.
 
         `pause_seconds` is the pause that the messenger asks for, 0 if it asks for none.
         """
@@ -152,7 +152,7 @@ class Withdrawals:
     async def _give_up(self, withdrawal: Withdrawal, outgoing: Outgoing, error: str) -> None:
         """Record that a message stays in its chat, and send the chat the reason, `error`."""
 
-        async def work(tx: Tx) -> None:
+        async def record_failure(tx: Tx) -> None:
             """Record the reason, and queue the text for the chat."""
             await withdrawals.finish(tx, withdrawal.outbox_id, error=error)
             await outbox.add(
@@ -165,7 +165,7 @@ class Withdrawals:
             )
 
         log.warning("withdrawal.given_up", outgoing=withdrawal.outbox_id, reason=error)
-        await self._database.write(work)
+        await self._database.write(record_failure)
         self._wakeup.set()
 
 

@@ -66,8 +66,10 @@ class Availability:
         group = await self._database.read(lambda tx: groups.by_folder(tx, turn.folder))
         if group is not None and turn.kind is TurnKind.CHAT and turn.command is None:
             # Judged again as it starts: rights may have been taken away while the question waited.
-            lower = partial(_lower_askers, turn_id=turn.id, group=group, now_ms=self._clock.now_ms())
-            if await self._database.write(lower):
+            move_lowered = partial(
+                _move_lowered_requests, turn_id=turn.id, group=group, now_ms=self._clock.now_ms()
+            )
+            if await self._database.write(move_lowered):
                 return True
         # A turn whose group is gone may start: the start itself fails the turn.
         if group is None or (refusal := await self._refusal(group, turn)) is None:
@@ -131,11 +133,11 @@ class Availability:
         return min(waits_ms, default=None)
 
 
-async def _lower_askers(tx: Tx, turn_id: TurnId, group: Group, *, now_ms: int) -> bool:
+async def _move_lowered_requests(tx: Tx, turn_id: TurnId, group: Group, *, now_ms: int) -> bool:
     """Move those messages out of a queued turn whose senders have a lesser role now than the turn has.
 
-    They join a turn with the rights of that role. The turn ends if no other message in it asks for anything,
-    and it reports no ended poll.
+    They join a turn with the rights of that role. The queued turn ends if it has no other message to answer,
+    and no ended poll to report.
 
     Return True if the turn may not start as it was read: messages were moved, or it is no longer queued.
     """
@@ -147,24 +149,26 @@ async def _lower_askers(tx: Tx, turn_id: TurnId, group: Group, *, now_ms: int) -
     # The ranks count from the role with the most rights on.
     lowered = [(message, role) for message, role in current_roles if rank(role) > rank(turn.role)]
     for message, role in lowered:
-        await _ask_as(tx, turn, message, role, group, now_ms=now_ms)
-    is_left = await messages.requests_of(tx, turn.id, limit=1) or await polls.ended_in(tx, turn.id)
-    if lowered and not is_left:
+        await _move_to_role(tx, turn, message, role, group, now_ms=now_ms)
+    remaining = await messages.requests_of(tx, turn.id, limit=1) or await polls.ended_in(tx, turn.id)
+    if lowered and not remaining:
         await messages.release_all(tx, turn.id, reason=LOWERED)
         await turns.settle(tx, turn.id, TurnState.ANSWERED, reason=LOWERED, now_ms=now_ms)
     return bool(lowered)
 
 
-async def _ask_as(tx: Tx, turn: Turn, message: Message, role: Role, group: Group, *, now_ms: int) -> None:
+async def _move_to_role(
+    tx: Tx, turn: Turn, message: Message, role: Role, group: Group, *, now_ms: int
+) -> None:
     """Move a message from `turn` to a turn that has only the rights of `role`.
 
-    If that role may not ask, the message leaves its turn and joins none.
+    If that role may not ask the agent anything, the message leaves its turn and joins none.
     """
     rights = roles.rights_of(role, settings.of(group))
     if Permission.CALL not in rights.may:
         await messages.release(tx, message.seq, reason=roles.MAY_NOT_CALL)
         return
-    joined = await turns.join_chat(
+    joined_id = await turns.join_chat(
         tx,
         turn.folder,
         turn.chat_jid,
@@ -172,6 +176,6 @@ async def _ask_as(tx: Tx, turn: Turn, message: Message, role: Role, group: Group
         role=role,
         is_restricted=roles.is_restricted(rights, group),
     )
-    if joined != turn.id:
-        await messages.claim(tx, message.seq, joined)
-        await turns.extend(tx, joined, message.seq)
+    if joined_id != turn.id:
+        await messages.claim(tx, message.seq, joined_id)
+        await turns.extend(tx, joined_id, message.seq)

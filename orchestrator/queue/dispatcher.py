@@ -30,23 +30,26 @@ class Containers:
     """The calls by which the dispatcher starts, uses and closes containers."""
 
     live: Callable[[], Sequence[LiveRun]]
-    """Returns the containers that live."""
+    """Returns the containers of this host that have not ended."""
     start: Callable[[Turn], Awaitable[None]]
     """Starts a container for a turn."""
     hand_over: Callable[[Turn, RunId], Awaitable[None]]
-    """Gives a turn to a container that runs without work."""
+    """Gives a turn to a running container that has no turn."""
     close: Callable[[RunId], Awaitable[None]]
-    """Lets a container without work end."""
+    """Ends a container that has no turn."""
 
 
-async def turn_nobody_away(turn: Turn) -> bool:
-    """Return False, so that each turn may start: for a host whose agents need no model."""
+async def let_every_turn_start(turn: Turn) -> bool:
+    """Return False, which lets the turn start: the check of a host whose agents need no model."""
     del turn
     return False
 
 
 class Dispatcher:
-    """Looks at all unsettled turns when woken, and acts. One pass at a time, so decisions never cross."""
+    """Starts turns, and closes containers for them, by a plan over all turns that have not ended.
+
+    One pass at a time plans and acts, so that no two decisions contradict each other.
+    """
 
     def __init__(
         self,
@@ -57,15 +60,15 @@ class Dispatcher:
         overlap: int = 0,
         clock: Clock,
         wakeups: Wakeups,
-        turn_away: Callable[[Turn], Awaitable[bool]] = turn_nobody_away,
+        turn_away: Callable[[Turn], Awaitable[bool]] = let_every_turn_start,
     ) -> None:
         """Set up the dispatcher; `run` acts.
 
         Args:
             database: the database.
             containers: starts, uses and closes containers.
-            cap: returns how many containers may live at once now.
-            overlap: how many more may still be ending while others start.
+            cap: returns how many containers may exist at the same time, as of now.
+            overlap: how many containers beyond the cap may exist while they end, so that others start sooner.
             clock: the clock.
             wakeups: set when there may be something to do.
             turn_away: ends or postpones a turn that may not start now, and returns whether it did.
@@ -81,27 +84,27 @@ class Dispatcher:
         """Whether turns are started; False once the host stops."""
 
     async def run(self) -> None:
-        """Start, hand over and end what the queue's plan demands, whenever woken, until cancelled."""
+        """Start turns and close containers as the queue's plan says, whenever woken, until cancelled."""
         while True:
-            wait = await self._pass() if self.is_taking_work else SWEEP_SECONDS
-            await self._wakeups.lanes.wait(at_most_seconds=wait)
+            wait_seconds = await self._plan_and_act() if self.is_taking_work else SWEEP_SECONDS
+            await self._wakeups.lanes.wait(at_most_seconds=wait_seconds)
 
-    async def _pass(self) -> float:
-        """Plan over all turns that are not settled, and carry the plan out.
+    async def _plan_and_act(self) -> float:
+        """Plan over all turns that have not ended, and carry the plan out.
 
         Return in how many seconds to plan again if nothing wakes the dispatcher before.
         """
         now_ms = self._clock.now_ms()
         unsettled = await self._database.read(turns.unsettled)
-        decided = next_turns.plan(
+        queue_plan = next_turns.plan(
             unsettled, self._containers.live(), cap=self._cap(), overlap=self._overlap, now_ms=now_ms
         )
         by_id = {turn.id: turn for turn in unsettled}
-        for action in decided.actions:
+        for action in queue_plan.actions:
             await self._apply_safely(action, by_id)
-        if decided.look_again_ms is None:
+        if queue_plan.look_again_ms is None:
             return SWEEP_SECONDS
-        return min(SWEEP_SECONDS, max(0.0, (decided.look_again_ms - self._clock.now_ms()) / 1000))
+        return min(SWEEP_SECONDS, max(0.0, (queue_plan.look_again_ms - self._clock.now_ms()) / 1000))
 
     async def _apply_safely(self, action: next_turns.Action, by_id: dict[TurnId, Turn]) -> None:
         """Carry out one action of the plan; an error counts as a failed attempt of its turn, and is logged.
@@ -121,8 +124,8 @@ class Dispatcher:
     async def _requeue(self, turn_id: TurnId) -> None:
         """Let a turn that could not be started be tried again later, or fail it after too many attempts.
 
-        A turn that is no longer queued is left to the container that has it. The queue and the delivery of
-        texts are woken.
+        A turn that is no longer queued is left unchanged: a container has it, or it has ended. The queue and
+        the delivery of texts are woken.
         """
         async with self._database.transaction() as tx:
             turn = await turns.get(tx, turn_id)

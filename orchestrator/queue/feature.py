@@ -54,5 +54,5 @@ class QueueFeature:
 
     def loops(self) -> dict[str, Callable[[], Any]]:
         """Return the loops that have to run, by their names."""
-        ahead = {"warm-starts": self._warm_starts.run} if self._has_foresight else {}
-        return {"availability": self._availability.run, "dispatcher": self._dispatcher.run, **ahead}
+        warm_starts = {"warm-starts": self._warm_starts.run} if self._has_foresight else {}
+        return {"availability": self._availability.run, "dispatcher": self._dispatcher.run, **warm_starts}

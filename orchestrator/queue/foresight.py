@@ -15,7 +15,7 @@ DUE_WITHIN_MS = 10_000
 """Milliseconds before a scheduled task or a wake-up is due at which its container is started."""
 CALLED_WITHIN_MS = 3_600_000
 """Milliseconds after a call of Andy during which other talk in the group counts as a sign of another call."""
-MOST_IN_VAIN = 2
+MAX_UNUSED_IN_A_ROW = 2
 """Containers in a row that were started ahead and not used, after which talk alone starts none for the group.
 """
 
@@ -38,30 +38,30 @@ def choose(
     runs: Sequence[LiveRun],
     *,
     cap: int,
-    most: int,
-    in_vain: Mapping[Folder, int],
+    max_ahead: int,
+    unused_in_a_row: Mapping[Folder, int],
     now_ms: int,
 ) -> list[ExpectedTurn]:
     """Return the expected turns for which to start a container now, the most certain first.
 
     The slots of turns that are about to start stay free. Talk alone starts no container while a turn waits
-    for its own to boot: on a small machine two that boot together take twice as long, and talk is only a
-    guess.
+    for its own container to boot: on a small machine two that boot together take twice as long, and talk is
+    only a guess.
 
     Args:
         expected: the turns that may come soon.
         turns: all turns that are queued or run.
-        runs: the containers that live.
-        cap: how many containers may live at once.
-        most: how many containers may wait for a first turn at once.
-        in_vain: for each group, how many containers in a row were started ahead and not used.
+        runs: the live containers.
+        cap: how many containers may be live at the same time.
+        max_ahead: how many containers that were started ahead may wait for their first turn at once.
+        unused_in_a_row: for each group, how many containers in a row were started ahead and not used.
         now_ms: the present time, in epoch milliseconds.
     """
-    # A container that its turn has left counts for no slot: the pool ends it before it starts another.
+    # An abandoned container holds no slot: the pool ends it before it starts another.
     used_slots = sum(run.state is not RunState.LEFT for run in runs)
     unused = {run for run in runs if run.state is RunState.READY}
     about_to_start = _about_to_start(turns, runs, now_ms)
-    room = min(cap - used_slots - about_to_start, most - len(unused))
+    free_places = min(cap - used_slots - about_to_start, max_ahead - len(unused))
     if about_to_start or any(run.is_awaited for run in runs):
         expected = [candidate for candidate in expected if candidate.sign is not Sign.TALK]
     chosen: list[ExpectedTurn] = []
@@ -69,7 +69,7 @@ def choose(
         is_new = all(
             (candidate.folder, candidate.is_isolated) != (other.folder, other.is_isolated) for other in chosen
         )
-        if len(chosen) < room and is_new and _is_of_use(candidate, turns, runs, in_vain):
+        if len(chosen) < free_places and is_new and _would_be_used(candidate, turns, runs, unused_in_a_row):
             chosen.append(candidate)
     return chosen
 
@@ -77,7 +77,8 @@ def choose(
 def _about_to_start(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> int:
     """Return the number of queued turns that need a container of their own now.
 
-    These are turns whose pause is over, for which none is being started, and that no living container takes.
+    These are turns whose pause is over, for which no container is being started, and that no live container
+    can take.
     """
     starting = {run.turn_id for run in runs}
     return sum(
@@ -89,23 +90,26 @@ def _about_to_start(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int)
     )
 
 
-def _is_of_use(
-    candidate: ExpectedTurn, turns: Sequence[Turn], runs: Sequence[LiveRun], in_vain: Mapping[Folder, int]
+def _would_be_used(
+    candidate: ExpectedTurn,
+    turns: Sequence[Turn],
+    runs: Sequence[LiveRun],
+    unused_in_a_row: Mapping[Folder, int],
 ) -> bool:
     """Return whether a container that is started now would be used if the expected turn `candidate` came.
 
-    It would not if the group has one that the turn could use, or works on another turn. A turn that is
-    expected only because of talk is of no use if `MOST_IN_VAIN` containers of its group in a row were not
-    used (`in_vain`, by group).
+    It would not if the group has a container that the turn could use, or works on another turn. Nor would it
+    if the turn is expected only because of talk, and the last `MAX_UNUSED_IN_A_ROW` containers that were
+    started ahead for its group were not used. `unused_in_a_row` has the number of such containers by group.
     """
-    if candidate.sign is Sign.TALK and in_vain.get(candidate.folder, 0) >= MOST_IN_VAIN:
+    if candidate.sign is Sign.TALK and unused_in_a_row.get(candidate.folder, 0) >= MAX_UNUSED_IN_A_ROW:
         return False
-    own = [run for run in runs if run.folder == candidate.folder]
-    if any(run.state is RunState.LEFT for run in own):
-        return False  # its turn may go on in the session: start nothing beside it
+    group_runs = [run for run in runs if run.folder == candidate.folder]
+    if any(run.state is RunState.LEFT for run in group_runs):
+        return False  # the turn of an abandoned run may still be using the session
     if candidate.is_isolated:
-        return not any(run.is_isolated and run.state is RunState.READY for run in own)
+        return not any(run.is_isolated and run.state is RunState.READY for run in group_runs)
     # A group works on one turn at a time, so the expected one would have to wait in any case.
     is_at_work = any(turn.folder == candidate.folder and turn.kind is not TurnKind.WORKER for turn in turns)
     # The expected turn is not isolated, so no isolated container would take it.
-    return not is_at_work and all(run.is_isolated for run in own)
+    return not is_at_work and all(run.is_isolated for run in group_runs)

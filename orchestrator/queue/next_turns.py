@@ -99,7 +99,7 @@ class _Slots:
     """Runs without work that no turn has claimed yet, in the order in which they would be closed."""
 
     def make_room(self) -> list[Action]:
-        """Close containers without work until a slot is free, or will be when one has ended.
+        """Close containers without work until a slot is free, or will be once a closing one has ended.
 
         Return the actions that close them.
         """
@@ -111,8 +111,8 @@ class _Slots:
     def take(self) -> bool:
         """Take a free slot for a turn and return True.
 
-        If none is free, reserve the next one that becomes free, and return False. `coming` may become
-        negative.
+        If none is free, reserve the next one that becomes free, and return False. `coming`, the number of
+        slots that will become free and are not reserved, may become negative.
         """
         if self.free < 1:
             self.coming -= 1
@@ -120,7 +120,7 @@ class _Slots:
         self.free -= 1
         return True
 
-    def wait(self) -> list[Action]:
+    def reserve(self) -> list[Action]:
         """Reserve a slot for a turn that cannot start yet: the next that becomes free, or else a free one.
 
         Return the actions that close containers without work for it.
@@ -133,7 +133,7 @@ class _Slots:
         return closed
 
     def close(self, run: LiveRun) -> CloseContainer:
-        """Take a spare container's slot for a turn that waits, and return the action that closes it."""
+        """Take the slot of a container without work for a waiting turn; return the action that closes it."""
         self.spare.remove(run)
         # A turn that waits for this slot then starts at once, and not only when the container is gone.
         if self.overlap > 0:
@@ -155,16 +155,16 @@ def plan(
     - Chat turns go before those of tasks, of workers and of agents that woke by themselves, and within a kind
       the oldest first. A turn that has waited `AGEING_MS` goes before all kinds.
     - An idle run takes its own group's next turn, unless a more urgent turn has no slot: then the run is
-      closed, so that a busy group cannot hold its slot for ever. A run that was started ahead of its first
-      turn is closed before an idle one.
-    - A closing run holds its slot until it is gone. A run that its turn has left (state LEFT) holds none: the
-      pool ends it before it starts another.
+      closed, so that a busy group cannot keep its slot from all others. A run that was started ahead of its
+      first turn is closed before an idle one.
+    - A closing run holds its slot until it has ended. An abandoned run (state LEFT) holds none: the pool ends
+      it before it starts another.
     - A turn for which a run is being started counts as running.
 
     Args:
         turns: all turns that are queued or run.
-        runs: all runs that live.
-        cap: how many runs may live at once.
+        runs: all live runs.
+        cap: how many runs may be live at the same time.
         now_ms: the present time, in epoch milliseconds.
         overlap: how many closing runs hold no slot.
     """
@@ -180,30 +180,30 @@ def plan(
             actions.extend(_clear(turn, runs, slots))
         elif others := _must_be_gone(turn, runs):
             actions.extend(slots.close(run) for run in list(slots.spare) if run in others)
-            actions.extend(slots.wait())
+            actions.extend(slots.reserve())
         elif own_run in slots.spare:
             slots.spare.remove(own_run)
             actions.append(HandOverTurn(turn.id, own_run.id))
         elif own_run is None and _must_end_first(turn, runs):
             # Not counted as waiting: it waits only for its own container, so "all are busy" would be wrong.
             actions.extend(slots.close(run) for run in list(slots.spare) if _is_session_of(run, turn))
-            actions.extend(slots.wait())
+            actions.extend(slots.reserve())
         elif own_run is not None:
             # A more urgent turn has just taken the slot of its run, so it waits for one like any other turn.
             waiting.append(turn)
-            actions.extend(slots.wait())
+            actions.extend(slots.reserve())
         else:
             actions.extend(slots.make_room())
             if slots.take():
                 actions.append(StartContainer(turn.id))
             else:
                 waiting.append(turn)
-    actions.extend(_places(waiting, now_ms))
-    return QueuePlan(actions=tuple(actions), look_again_ms=_look_again(turns, waiting, now_ms))
+    actions.extend(_place_notices(waiting, now_ms))
+    return QueuePlan(actions=tuple(actions), look_again_ms=_next_look_ms(turns, waiting, now_ms))
 
 
 def _with_starting(turns: Sequence[Turn], runs: Sequence[LiveRun]) -> list[Turn]:
-    """Return the turns, with the state of those for which a run is being started changed to running."""
+    """Return the turns; a queued one for which a container is being started gets the state running."""
     # The store says "queued" until the run is recorded: a pass before that would start a second container.
     made_for = {run.turn_id: run.id for run in runs if run.turn_id is not None}
     return [
@@ -228,7 +228,7 @@ def _ready(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> list[
     queued = [
         turn
         for turn in turns
-        if turn.state is TurnState.QUEUED and _is_time(turn, now_ms) and _is_next(turn, turns)
+        if turn.state is TurnState.QUEUED and _is_pause_over(turn, now_ms) and _is_next(turn, turns)
     ]
     chosen: list[Turn] = []
     for turn in sorted(queued, key=lambda turn: _urgency(turn, now_ms)):
@@ -243,8 +243,9 @@ def _ready(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> list[
 def _is_next(turn: Turn, turns: Sequence[Turn]) -> bool:
     """Return whether no other queued turn of the group has to run before a queued `turn`.
 
-    Earlier turns of the same chat have to, also one that waits for its next attempt; so have turns before a
-    session command in the group, and the command itself. Turns that are not of a chat wait for none.
+    Earlier turns of the same chat have to run before it, even one that waits for its next attempt. A session
+    command, such as `/clear`, runs after all turns that came before it in the group, and before all later
+    ones. Turns that are not of a chat wait for none.
     """
     return turn.kind is not TurnKind.CHAT or not any(
         other.kind is TurnKind.CHAT
@@ -270,7 +271,7 @@ def _is_before(other: Turn, turn: Turn) -> bool:
 
 
 def _order(turn: Turn) -> tuple[int, bool, int]:
-    """Return the key by which the turns of a group are sorted: its place among session commands, then its id.
+    """Return the key by which a group's turns are sorted: the place among session commands, then the id.
 
     The commands, such as `/clear`, separate the turns before them from those after them.
     """
@@ -279,7 +280,7 @@ def _order(turn: Turn) -> tuple[int, bool, int]:
     return turn.after_command, turn.command is not None, turn.id
 
 
-def _is_time(turn: Turn, now_ms: int) -> bool:
+def _is_pause_over(turn: Turn, now_ms: int) -> bool:
     """Return whether the pause of a turn before its next attempt is over."""
     # No pause is as long as `LONGEST_PAUSE_MS`: a time further ahead means that the clock was set back.
     return not 0 < turn.not_before_ms - now_ms <= LONGEST_PAUSE_MS
@@ -294,7 +295,7 @@ def _urgency(turn: Turn, now_ms: int) -> tuple[int, int, int]:
 def _slots(runs: Sequence[LiveRun], ready: Sequence[Turn], cap: int, overlap: int) -> _Slots:
     """Return the slots for containers, of which there are `cap`, before any turn has taken one.
 
-    `runs` are the living containers and `ready` the turns that may start, the most urgent first. `overlap` is
+    `runs` are the live containers and `ready` the turns that may start, the most urgent first. `overlap` is
     the number of closing containers that hold no slot.
     """
     closing = sum(run.state is RunState.CLOSING for run in runs)
@@ -322,7 +323,7 @@ def _spare(runs: Sequence[LiveRun], ready: Sequence[Turn]) -> list[LiveRun]:
 
 
 def _own_run(turn: Turn, runs: Sequence[LiveRun]) -> LiveRun | None:
-    """Return the living container that can take a turn; None if there is none."""
+    """Return the live container that can take a turn; None if there is none."""
     return next((run for run in runs if run.takes(turn)), None)
 
 
@@ -350,7 +351,8 @@ def _is_session_of(run: LiveRun, turn: Turn) -> bool:
 def _clear(turn: Turn, runs: Sequence[LiveRun], slots: _Slots) -> list[Action]:
     """Return the actions for a turn that clears the conversation of its group.
 
-    As long as containers remember the conversation, these close those without work; then they clear it.
+    While containers that remember the conversation are live, the actions close those without work. Once none
+    is left, the action is to clear the conversation.
     """
     # Clearing takes no slot, but the runs that remember the conversation have to end first: one that outlived
     # a crash of the host would go on with it.
@@ -360,7 +362,7 @@ def _clear(turn: Turn, runs: Sequence[LiveRun], slots: _Slots) -> list[Action]:
     return [slots.close(run) for run in remembering if run in slots.spare]
 
 
-def _places(waiting: Sequence[Turn], now_ms: int) -> list[Action]:
+def _place_notices(waiting: Sequence[Turn], now_ms: int) -> list[Action]:
     """Return the actions that send chats their place in the queue, if their question has waited long enough.
 
     `waiting` are the turns that wait for a slot, the next one first.
@@ -374,7 +376,7 @@ def _places(waiting: Sequence[Turn], now_ms: int) -> list[Action]:
     ]
 
 
-def _look_again(turns: Sequence[Turn], waiting: Sequence[Turn], now_ms: int) -> int | None:
+def _next_look_ms(turns: Sequence[Turn], waiting: Sequence[Turn], now_ms: int) -> int | None:
     """Return when the plan may change by itself, in epoch milliseconds; None if only an event can change it.
 
     That is when a pause of a turn ends, or when a chat is due to get the text with its place. `waiting` are

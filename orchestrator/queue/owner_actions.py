@@ -39,11 +39,13 @@ class TurnActions:
         self._stop_run = stop_run
 
     async def stop(self, turn_id: int) -> Turn:
-        """Stop a turn that waits or runs: it fails, and its container is killed. Return it as it was before.
+        """Stop a turn that waits or runs: it fails, and a container that works on it is killed.
+
+        Return the turn as it was before.
 
         Raises:
             UnknownTurn: there is no such turn.
-            TurnIsOver: it has ended already.
+            TurnIsOver: the turn has ended already.
         """
         now_ms = self._host.clock.now_ms()
         async with self._host.database.transaction() as tx:

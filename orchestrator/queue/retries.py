@@ -21,7 +21,7 @@ from orchestrator.store.schedule import task_stops
 MAX_RETRIES = 5
 """Attempts after the first, before a turn fails."""
 FIRST_DELAY_MS = 5_000
-"""Milliseconds before the first of them; each further pause is twice as long."""
+"""Milliseconds before the first retry; each further pause is twice as long."""
 MAX_RESTARTS = 20
 """Restarts of the host during one turn after which it fails: a turn that crashes the host must end, too."""
 TOO_MANY_RESTARTS = f"Andy was restarted {MAX_RESTARTS} times while I worked on it."
@@ -38,8 +38,8 @@ def retry_delay_ms(attempt: int) -> int | None:
 def restart_delay_ms(restarts: int) -> int | None:
     """Return the milliseconds to wait after the host was restarted during a turn.
 
-    These are 0, 5, 10, 20, 40, then 80 s each; None if the turn is not to be tried again. `restarts` is the
-    number of earlier restarts during the turn.
+    After the first restart there is no wait, then 5, 10, 20, 40 s, and from then on 80 s. None after
+    `MAX_RESTARTS`: the turn is not to be tried again. `restarts` is the number of earlier restarts.
     """
     if restarts >= MAX_RESTARTS:
         return None
@@ -47,9 +47,10 @@ def restart_delay_ms(restarts: int) -> int | None:
 
 
 def outage_delay_ms(elapsed_ms: int) -> int | None:
-    """Return the milliseconds to wait in an outage that has lasted `elapsed_ms`: half of that, 5 to 60 s.
+    """Return the milliseconds to wait in an outage that has lasted `elapsed_ms`.
 
-    None if it has lasted so long that the turn is not to be tried again.
+    That is half of `elapsed_ms`, but at least 5 s and at most 60 s. None if the outage has lasted so long
+    that the turn is not to be tried again.
     """
     if elapsed_ms >= failures.MAX_OUTAGE_MS:
         return None
@@ -104,12 +105,12 @@ async def requeue_or_fail(
         await registration.fail_gone(tx, turn, now_ms=now_ms)
         return TurnState.FAILED
     # What the host itself has recorded of the turn counts more than what its container reports.
-    stop = await turn_outages.stop_of(tx, turn.id)
-    if stop is not None and stop.code == turn_outages.REFUSED:
+    recorded_stop = await turn_outages.stop_of(tx, turn.id)
+    if recorded_stop is not None and recorded_stop.code == turn_outages.REFUSED:
         await refuse(tx, turn, now_ms=now_ms)
         return TurnState.FAILED
-    if stop is not None:
-        reason, is_retryable = stop.reason, False
+    if recorded_stop is not None:
+        reason, is_retryable = recorded_stop.reason, False
     # The turn has left the model service of this run, so its next attempt goes to another service.
     if is_retryable and await turn_moves.left_in(tx, turn.id, turn.run_id):
         await _move(tx, turn, reason=reason, now_ms=now_ms)
@@ -190,8 +191,8 @@ async def _move(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
 async def fail(tx: Tx, turn: Turn, *, reason: str, now_ms: int, is_own_fault: bool = True) -> None:
     """End a turn as failed. For a turn of a chat, send the chat the reason, once.
 
-    For a scheduled task, the failure is reported as the task's settings say; `is_own_fault` says whether it
-    counts against the task. The failure of a turn of another kind is only recorded.
+    For a scheduled task, its group may be notified, and a task that fails too often is paused; `is_own_fault`
+    says whether this failure counts against the task. The failure of a turn of another kind is only recorded.
     """
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms, is_own_fault=is_own_fault)
     if turn.kind is TurnKind.CHAT:

@@ -85,8 +85,9 @@ class StopRequests:
     ) -> str | None:
         """Stop the turn (a question to the agent) that a message asks to stop, and return the reply.
 
-        Those who asked may stop it, and people with more rights. None if the message asks for no stop, or if
-        there is nothing to stop and the message may be for the agent.
+        The sender may stop a turn in which nobody else asked, or any turn if their role may give commands or
+        is above the roles of all who asked. Anybody else gets a refusal if the message is surely for the
+        assistant. None if the message asks for no stop, or is left to the agent or to other people.
 
         Args:
             tx: the transaction.
@@ -121,8 +122,8 @@ class StopRequests:
         """Return the waiting or running turn of its chat that a message refers to; None if there is none.
 
         A reaction or a reply to a question refers to the turn of that question. Any other message refers to a
-        turn in which only its sender asked: the running one, else a waiting one. Failing that, it refers to a
-        running turn of others, which the owner may stop.
+        turn in which only its sender asked: the running one, else a waiting one. If there is no such turn, it
+        refers to a running turn of others; `answer` decides whether the sender may stop that.
         """
         open_turns = [
             _OpenTurn(turn, tuple(requests))
@@ -145,7 +146,7 @@ class StopRequests:
         return next(iter([candidate for candidate in running if candidate in own] + own + running), None)
 
     async def _stop(self, tx: Tx, turn: Turn) -> None:
-        """End a turn as failed; after the commit, kill its container and publish that.
+        """End a turn as failed; after the commit, kill the container that works on it, and publish the end.
 
         Messages of the turn that are still held back are deleted. The notices (texts for the agent) that it
         has claimed are released for another turn.
@@ -170,7 +171,7 @@ class StopRequests:
 def is_stop(text: str) -> bool:
     """Return whether a text, as a whole, asks to stop: in English or Korean, by a sign or as `/stop`. Pure.
 
-    The word within a sentence is not enough.
+    Such a word within a longer sentence is not enough.
     """
     visible = _UNSEEN.sub("", normalized("NFKC", text.strip()))
     # Without a call of the assistant at the end, as in "stop @Andy".

@@ -32,7 +32,10 @@ PAUSE_SECONDS = 0.25
 
 
 class WarmStarts:
-    """Acts on signs, and on what is due within seconds. Its loop runs only where the setting allows any."""
+    """Starts containers ahead of turns that signs announce, or that are due within seconds.
+
+    The host runs its loop only if the setting allows containers that are started ahead.
+    """
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class WarmStarts:
         Args:
             host: the host.
             pool: the host's containers.
-            cap: returns how many containers may live now.
+            cap: returns how many containers may be live at the same time, as of now.
             refusal: returns why no model would answer a turn of a group now; None if one may.
             is_taking_work: returns False while the host shuts down.
         """
@@ -66,9 +69,9 @@ class WarmStarts:
             await self._host.wakeups.foresight.wait(at_most_seconds=max(0.0, seconds - PAUSE_SECONDS))
 
     async def look(self) -> float:
-        """Start containers for turns that signs announce, such as typing, and for what is due soon.
+        """Start containers for turns that signs announce, such as typing, and for turns that are due soon.
 
-        A sign for which no slot is free now is dropped. Return in how many seconds to look again.
+        A sign for which no slot is free now is dropped. Return in how many seconds to call this again.
         """
         signs, now_ms = self._host.signs.take(), self._host.clock.now_ms()
         soon_ms = now_ms + DUE_WITHIN_MS
@@ -107,19 +110,19 @@ class WarmStarts:
             unsettled,
             self._pool.live(),
             cap=self._cap(),
-            most=self._host.settings.andy_foresight,
-            in_vain=self._pool.foresight.unused_in_a_row,
+            max_ahead=self._host.settings.andy_foresight,
+            unused_in_a_row=self._pool.foresight.unused_in_a_row,
             now_ms=now_ms,
         )
         for expected_turn in chosen:
-            group = await self._group_that_may_ask(expected_turn)
+            group = await self._answerable_group(expected_turn)
             if group is not None:
                 self._pool.start_ahead(group, expected_turn.sign, is_isolated=expected_turn.is_isolated)
 
-    async def _group_that_may_ask(self, expected: ExpectedTurn) -> Group | None:
-        """Return the group of an expected turn.
+    async def _answerable_group(self, expected: ExpectedTurn) -> Group | None:
+        """Return the group of an expected turn, if the turn could be answered now.
 
-        None if it is gone, if its budget is spent, or if no model would answer the turn now.
+        None if the group is gone, if its budget is spent, or if no model would answer the turn.
         """
         kind = TurnKind.TASK if expected.is_isolated else TurnKind.CHAT
         async with self._host.reader.reading() as tx:
@@ -128,7 +131,7 @@ class WarmStarts:
                 return None
         try:
             return group if await self._refusal(group, kind) is None else None
-        # Nobody has asked anything yet, so no chat gets the reason. If the turn comes, it reports it itself.
+        # Nobody has asked anything yet, so no chat gets the reason. If the turn comes, its chat gets it then.
         except (SettingError, EngineGone) as error:
             log.info("start_ahead.left", group=expected.folder, reason=str(error))
             return None
@@ -136,7 +139,7 @@ class WarmStarts:
     async def _is_spent(self, tx: Tx, group: Group, *, is_background: bool) -> bool:
         """Return whether a budget that counts for the group is spent.
 
-        `is_background` says that nobody asks in the turn, for which other budgets may count.
+        `is_background` says that nobody in the chat waits for the turn; further budgets count for such turns.
         """
         account = budget_sums.BudgetAccount(
             folder=group.folder, is_main=group.is_main, is_background=is_background
@@ -168,9 +171,9 @@ async def _due(tx: Tx, *, before_ms: int) -> list[ExpectedTurn]:
 
 
 async def _next_due_ms(tx: Tx, *, after_ms: int) -> int | None:
-    """Return when the next scheduled task, or an agent's waking by itself, is due after `after_ms`.
+    """Return when the next turn after `after_ms` is due: of a scheduled task, or as an agent's own waking.
 
-    Both are in epoch milliseconds; None if nothing is due.
+    Both times are in epoch milliseconds; None if nothing is due.
     """
     task_ms = await tasks.next_due_ms(tx, after_ms=after_ms)
     wakes = [at_ms for _, at_ms in await _wakes(tx) if at_ms > after_ms]
@@ -178,9 +181,9 @@ async def _next_due_ms(tx: Tx, *, after_ms: int) -> int | None:
 
 
 async def _wakes(tx: Tx) -> list[tuple[Folder, int]]:
-    """Return when agents wake by themselves next: the group and the epoch milliseconds.
+    """Return each group whose agent will wake by itself, with the next time of that in epoch milliseconds.
 
-    Groups whose agent does not wake by itself, or not at present, are left out.
+    Groups whose agent does not wake by itself, or is paused, are left out.
     """
     return [
         (loop.folder, loop.next_wake_ms)

@@ -110,12 +110,12 @@ class _Expression:
 
     @property
     def text_of_days(self) -> str:
-        """The midnights of its days as one cron expression."""
+        """The cron expression of midnight on each day that the fields name."""
         return " ".join(("0", "0", *self.fields[2:]))
 
 
 def checked(text: str) -> str:
-    """Check a cron expression, and return it in normal form: in lower case but for `L`, with single blanks.
+    """Check a cron expression, and return it in normal form: lower case except for `L`, with single spaces.
 
     Raises:
         BadSchedule: it does not have five fields, one of them is invalid, or no date fits it. Words such as
@@ -141,8 +141,8 @@ def checked(text: str) -> str:
 def _parsed(expression: str) -> _Expression:
     """Split an expression into the five usual fields, and a rhythm that selects some of the fields' days.
 
-    The rhythm has `L`, the last day of a month; `2#1`, its first Tuesday; `5L`, its last Friday; and words
-    after the fields, such as `every 2 weeks from 2026-11-24`. Raises `BadSchedule`.
+    The rhythm is written as `L`, the last day of a month; `2#1`, its first Tuesday; `5L`, its last Friday; or
+    as words after the fields, such as `every 2 weeks from 2026-11-24`. Raises `BadSchedule`.
     """
     stepped = _STEPPED.fullmatch(expression.lower())
     fields = (stepped["fields"] if stepped else expression.lower()).split()
@@ -196,8 +196,8 @@ def usual_dst(expression: str) -> Dst:
 def next_ms(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> int:
     """Return the first due time of a cron expression later than `after_ms`, in epoch milliseconds.
 
-    `dst` decides about times that the clocks of `zone` show twice or never. Raises `BadSchedule` when the
-    expression does not come in `MAX_YEARS`.
+    `dst` decides about times that the clocks of `zone` show twice or never. Raises `BadSchedule` when there
+    is no due time within `MAX_YEARS`.
     """
     first_ms = next(following(expression, after_ms=after_ms, zone=zone, dst=dst), None)
     if first_ms is None:
@@ -208,32 +208,31 @@ def next_ms(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> int:
 def following(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> Iterator[int]:
     """Yield the due times of a cron expression later than `after_ms`, in epoch milliseconds, in their order.
 
-    `dst` decides about times that the clocks of `zone` show twice or never. It ends when there is none within
-    `MAX_YEARS` of the one before. The expression is parsed only once, so this is the way to many due times.
+    `dst` decides about times that the clocks of `zone` show twice or never. The iteration ends when no due
+    time follows within `MAX_YEARS`. The expression is parsed only once, so many due times are cheap.
     """
-    last = after_ms // 1000
-    found: list[int] = []  # a heap of moments later than `last`
+    last = after_ms // 1000  # epoch seconds of the last yielded due time
+    pending: list[int] = []  # a heap of moments later than `last`, in epoch seconds
     # When clocks are set back, a later moment shows an earlier time. When they skip an hour, the times in it
     # are due after times that follow it. So wall times do not come in the order of their moments: a moment is
     # yielded when no wall time that is still to come can be before it.
     for wall in _wall_times(expression, _search_start(last, zone)):
         earliest = min(_readings(wall, zone))
-        while found and found[0] < earliest:
-            moment = heappop(found)
+        while pending and pending[0] < earliest:
+            moment = heappop(pending)
             if moment > last:
                 yield moment * 1000
                 last = moment
         for moment in _moments(wall, zone, dst):
             if moment > last:
-                heappush(found, moment)
-    yield from (moment * 1000 for moment in sorted(set(found)) if moment > last)
+                heappush(pending, moment)
+    yield from (moment * 1000 for moment in sorted(set(pending)) if moment > last)
 
 
 def _wall_times(expression: str, after: datetime) -> Iterator[datetime]:
     """Yield the times later than `after` that an expression names, as if clocks were never changed.
 
-    `after` and the yielded times have no zone. It ends when there is none within `MAX_YEARS` of the one
-    before.
+    `after` and the yielded times have no zone. The iteration ends when no time follows within `MAX_YEARS`.
     """
     # Imported late: most commands never read a cron expression.
     from croniter import CroniterBadDateError, croniter

@@ -59,7 +59,7 @@ class Scheduler:
     async def fire_due(self) -> float:
         """Queue the runs of scheduled tasks that are due now, and return the seconds until the next look.
 
-        Due times are computed anew if the clock was set back, or the time zone of a group has changed.
+        Due times are computed again if the clock was set back, or the time zone of a group has changed.
         """
         now_ms = self._clock.now_ms()
         # The difference of the two clocks only changes when somebody sets the wall clock.
@@ -78,7 +78,7 @@ class Scheduler:
                 # After the due tasks were queued: those were due by the old zone.
                 await due_tasks.follow_zones(tx, self._zone_of, now_ms=now_ms)
                 next_ms = await tasks.next_due_ms(tx)
-        # Only now: if this look had failed, the next one would still have to compute due times anew.
+        # Stored last: if this look had failed, the next one would still have to recompute due times.
         self._ahead_ms = ahead_ms
         # Published after the commit, since a listener has to find the turn's row.
         if fired:

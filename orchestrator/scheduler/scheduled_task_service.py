@@ -54,15 +54,17 @@ Choice = TypeVar("Choice", bound=StrEnum)
 class ReadTime(Protocol):
     """Reads a time as people write it, in a group's zone, as epoch milliseconds. Raises `BadTime`."""
 
-    def __call__(self, text: str, *, now_ms: int, zone: ZoneInfo) -> int: ...
+    def __call__(self, text: str, *, now_ms: int, zone: ZoneInfo) -> int:
+        """Return the time that a text names, in epoch milliseconds. Raises `BadTime`."""
+        ...
 
 
 class PlanFor(Protocol):
     """Checks a schedule for a group and returns its first due time. Raises `BadSchedule`, `BadTime`."""
 
-    def __call__(
-        self, group: Group, kind: str, value: str, *, dst: str | None, now_ms: int
-    ) -> PlannedTask: ...
+    def __call__(self, group: Group, kind: str, value: str, *, dst: str | None, now_ms: int) -> PlannedTask:
+        """Return the checked schedule and its first due time. Raises `BadSchedule` and `BadTime`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,23 +147,23 @@ async def update(
         UnknownGroup: the request sets a schedule, but the task's group is no longer registered.
     """
     schedule_fields = (request.schedule_type, request.schedule_value, request.dst)
-    is_moved = any(field is not None for field in schedule_fields)
-    if task.status is TaskStatus.CANCELLED or (task.is_over and not is_moved):
+    is_rescheduled = any(field is not None for field in schedule_fields)
+    if task.status is TaskStatus.CANCELLED or (task.is_over and not is_rescheduled):
         raise TaskRefused(f"Task {task.id} is {task.status.value}.")
-    # Whoever changes a task has seen its failures, so they are counted anew.
+    # Whoever changes a task has seen its failures, so the count of failures starts again at 0.
     changed = replace(
         _with_choices(task, request),
         prompt=request.prompt or task.prompt,
         failures=0,
         role=least((task.role, role)),
     )
-    if is_moved:
+    if is_rescheduled:
         group = await groups.known(tx, task.folder)
-        changed = _moved(changed, request, times, group=group, now_ms=now_ms)
+        changed = _rescheduled(changed, request, times, group=group, now_ms=now_ms)
     return await _put(tx, changed)
 
 
-def _moved(
+def _rescheduled(
     task: ScheduledTask, request: UpdateTask, times: ScheduleReader, *, group: Group, now_ms: int
 ) -> ScheduledTask:
     """Return a copy of the task with the schedule of the request; parts that the request does not set stay.
@@ -225,7 +227,10 @@ async def resume(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms: 
 
 
 async def cancel(tx: Tx, task: ScheduledTask, *, now_ms: int) -> ScheduledTask:
-    """Cancel a scheduled task for good, and return it. A queued run does not start; a running one goes on."""
+    """Cancel a scheduled task, and return it; `restore` undoes this.
+
+    A queued run of it does not start; a running one continues.
+    """
     if task.status is not TaskStatus.CANCELLED:
         await _put(
             tx,
@@ -244,7 +249,7 @@ async def cancel(tx: Tx, task: ScheduledTask, *, now_ms: int) -> ScheduledTask:
 
 
 async def restore(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms: int) -> ScheduledTask:
-    """Undo the cancellation of a scheduled task, and return it. It goes on at its next time from now.
+    """Undo the cancellation of a scheduled task, and return it. It runs again from its next due time on.
 
     A task that is not cancelled stays as it is.
 
@@ -269,7 +274,7 @@ async def restore(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms:
 def _due_before(task: ScheduledTask) -> int:
     """Return a time, in epoch milliseconds, from which a cancelled task's due times can be counted.
 
-    It is for a task whose due time was not stored when it was cancelled, as by an earlier version of Andy.
+    It is for a task that was cancelled without storing its due time, such as by an earlier version of Andy.
     """
     if task.schedule.kind is ScheduleKind.ONCE:
         return round(datetime.fromisoformat(task.schedule.value).timestamp() * 1000)
@@ -287,7 +292,7 @@ async def run_now(tx: Tx, task: ScheduledTask, *, now_ms: int) -> TurnId:
         raise TaskRefused(f"Task {task.id} is cancelled.")
     if await task_runs.open_turns(tx, task.id):
         raise TaskRefused(f"Task {task.id} runs already, or waits to.")
-    # A run by hand is an extra one: the schedule and the due time stay.
+    # An extra run changes neither the schedule nor the next due time.
     group = await groups.known(tx, task.folder)
     return await scheduled_task_turns.queue_turn(
         tx, task, group, cause=Cause.BY_HAND, due_ms=now_ms, now_ms=now_ms
@@ -309,14 +314,14 @@ def _with_choices(task: ScheduledTask, request: ScheduleTask | UpdateTask) -> Sc
     )
 
 
-def _choice(kind: type[Choice], text: str | None, name: str, usual: Choice) -> Choice:
-    """Return the member of the enumeration `kind` that a text names, or `usual` if there is no text.
+def _choice(kind: type[Choice], text: str | None, name: str, default: Choice) -> Choice:
+    """Return the member of the enumeration `kind` that a text names, or `default` if there is no text.
 
     Raises:
         BadSchedule: the text is none of its values; `name` is the name of the field, for the error's text.
     """
     if text is None:
-        return usual
+        return default
     try:
         return kind(text)
     except ValueError:
@@ -396,7 +401,7 @@ async def act(
 
     Raises:
         TaskRefused: the task's state does not allow it.
-        BadSchedule: it is to go on, but its schedule cannot be used any more.
+        BadSchedule: the task is to be resumed or restored, but its schedule cannot be used any more.
         UnknownGroup: the task is to run, but its group is no longer registered.
         BadRequest: there is no such action.
     """

@@ -48,8 +48,8 @@ async def why_stopped(tx: Tx, turn: Turn) -> str | None:
 async def report_failure(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
     """Handle the failure of a turn that runs a scheduled task; do nothing for any other turn.
 
-    The group is notified if the task will not run again by itself. A task that has failed too often in a row
-    is paused.
+    The group is notified if the task has only one time, or if a person started this run. A task that has
+    failed too often in a row is paused.
     """
     task = await tasks.get(tx, turn.task_id) if turn.task_id is not None else None
     run = await task_runs.of_turn(tx, turn.id)

@@ -37,7 +37,7 @@ def schedule_reader(
     def plan_for(group: Group, kind: str, value: str, *, dst: str | None, now_ms: int) -> PlannedTask:
         """Check a schedule for a group, and return it with its first due time in the group's zone.
 
-        The time of a one-time task is read by `read_time`, if the caller has passed that.
+        The time of a one-time task is read by `read_time` of `schedule_reader`, if that is not None.
         """
         zone = zone_of(group)
         if kind == ScheduleKind.ONCE and read_time is not None:
@@ -45,13 +45,13 @@ def schedule_reader(
         return plan(kind, value, dst=dst, now_ms=now_ms, zone=zone)
 
     def following(schedule: Schedule, due_ms: int, after_ms: int) -> int | None:
-        """Return the first due time after `after_ms`, counted from the due time `due_ms`; None for none.
+        """Return the first due time after `after_ms`, counted from `due_ms`; None if there is none.
 
         Raises `BadSchedule` if the stored schedule cannot be used any more.
         """
         try:
             return following_ms(schedule, due_ms, after_ms=after_ms)
-        except (ValueError, LookupError) as error:  # as of croniter, or of an unknown time zone
+        except (ValueError, LookupError) as error:  # of croniter, or for an unknown time zone
             raise BadSchedule(f"The schedule cannot be used any more: {error}. Give a new one.") from error
 
     return ScheduleReader(plan=plan_for, following=following)
@@ -167,7 +167,7 @@ def following_ms(schedule: Schedule, due_ms: int, *, after_ms: int) -> int | Non
     """Return the first due time of a schedule after `after_ms`; None when there is none.
 
     Times are epoch milliseconds. The steps of an interval are counted from `due_ms`, an earlier or later due
-    time; one that is later than `after_ms` is the first itself.
+    time. If `due_ms` itself is later than `after_ms`, it is the first, except for a cron schedule.
     """
     match schedule.kind:
         case ScheduleKind.CRON:
@@ -183,7 +183,7 @@ def following_ms(schedule: Schedule, due_ms: int, *, after_ms: int) -> int | Non
 def following_times(schedule: Schedule, due_ms: int, *, after_ms: int) -> Iterator[int]:
     """Yield all due times of a schedule after `after_ms`, in their order; `following_ms` has the first.
 
-    This is the way to many of them: a cron expression is parsed once.
+    A cron expression is parsed only once for all of them.
     """
     match schedule.kind:
         case ScheduleKind.CRON:

@@ -73,22 +73,22 @@ def point_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
         BadTime: it is no time, does not exist on that day, is past, or is more than ten years ahead.
     """
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
-    read = times.read(text, now=now, zone=zone, policy=POLICY)
-    match read:
+    result = times.read(text, now=now, zone=zone, policy=POLICY)
+    match result:
         case TimeRefusal():
-            raise _refused(text, read, now.astimezone(zone))
+            raise _refused(text, result, now.astimezone(zone))
         case Instant(shift=Shift.SKIPPED):
             raise BadTime(f"{text} does not exist in {zone.key}: the clocks skip it that day.")
         case Recurrence():
             raise BadTime(f"'{text}' comes again and again; {FORMS}.")
         case _:
-            due_ms = round(read.at.timestamp() * 1000)
+            due_ms = round(result.at.timestamp() * 1000)
     if due_ms <= now_ms:
-        past = TimeRefusal(reason=Reason.PAST, at=read.at)
+        past = TimeRefusal(reason=Reason.PAST, at=result.at)
         raise _refused(text, past, now.astimezone(zone))
-    if isinstance(read, Duration) and not (read.days or read.months):
-        # A duration of hours or less is added to the milliseconds of now, which `read.at` may not have.
-        return now_ms + _ms(read)
+    if isinstance(result, Duration) and not (result.days or result.months):
+        # A duration of hours or less is added to the milliseconds of now, which `result.at` may not have.
+        return now_ms + _elapsed_ms(result)
     return due_ms
 
 
@@ -97,10 +97,10 @@ def duration(text: str) -> timedelta | None:
 
     Return None if the text is no duration, or one of months, whose length is not fixed.
     """
-    # How long a duration is does not depend on the present time, so any will do for `now`.
-    read = times.read(text, now=_EPOCH, zone=UTC, policy=times.TimePolicy(days_ahead=_UNLIMITED_DAYS))
+    # The length of a duration does not depend on the present time, so `now` may be any time.
+    result = times.read(text, now=_EPOCH, zone=UTC, policy=times.TimePolicy(days_ahead=_UNLIMITED_DAYS))
     # A text with several meanings is refused with all of them; one of these may be a duration.
-    meanings = read.choices if isinstance(read, TimeRefusal) else (read,)
+    meanings = result.choices if isinstance(result, TimeRefusal) else (result,)
     span = next(
         (meaning for meaning in meanings if isinstance(meaning, Duration) and not meaning.months), None
     )
@@ -114,17 +114,17 @@ def recurrence(text: str, *, now_ms: int, zone: ZoneInfo) -> Recurrence | None:
         BadTime: it repeats, but lacks a time of day, or can mean several times.
     """
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
-    read = times.read(text, now=now, zone=zone, policy=POLICY)
-    if isinstance(read, TimeRefusal) and read.reason is Reason.NEEDS_CLOCK:
-        raise RefusedTime(text, read, f"'{text}' needs a time of day: write '{text} at 9:00'.")
-    if isinstance(read, TimeRefusal) and len(read.choices) > 1:
-        raise _refused(text, read, now.astimezone(zone))
-    return read if isinstance(read, Recurrence) else None
+    result = times.read(text, now=now, zone=zone, policy=POLICY)
+    if isinstance(result, TimeRefusal) and result.reason is Reason.NEEDS_CLOCK:
+        raise RefusedTime(text, result, f"'{text}' needs a time of day: write '{text} at 9:00'.")
+    if isinstance(result, TimeRefusal) and len(result.choices) > 1:
+        raise _refused(text, result, now.astimezone(zone))
+    return result if isinstance(result, Recurrence) else None
 
 
-def _ms(read: Duration) -> int:
-    """Return the hours and smaller parts of a duration in milliseconds."""
-    return round(read.elapsed / timedelta(milliseconds=1))
+def _elapsed_ms(span: Duration) -> int:
+    """Return the hours and smaller parts of a duration in milliseconds, without its days and months."""
+    return round(span.elapsed / timedelta(milliseconds=1))
 
 
 def _refused(text: str, refusal: TimeRefusal, now: datetime) -> RefusedTime:

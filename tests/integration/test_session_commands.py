@@ -117,7 +117,7 @@ async def test_clearing_forgets_the_session_and_what_was_said_before(family):
     await family.hear("old talk")
     accepted = await family.hear("/clear", **OWNER)
     dispatcher, _ = a_dispatcher(family)
-    await dispatcher._pass()
+    await dispatcher._plan_and_act()
 
     turn = await family.turn(accepted.turn_id)
     assert (turn.state, turn.reason) == (TurnState.ANSWERED, "cleared")
@@ -136,7 +136,7 @@ async def test_clearing_waits_until_what_remembers_has_ended(family):
         id=RunId("r1"), folder=a_group().folder, is_isolated=False, state=RunState.IDLE, started_ms=0
     )
     dispatcher, closed = a_dispatcher(family, [run])
-    await dispatcher._pass()
+    await dispatcher._plan_and_act()
     assert closed == ["r1"]
     assert len(await family.queued()) == 1
 

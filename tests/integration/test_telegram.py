@@ -337,7 +337,7 @@ async def test_a_file_that_nothing_can_fetch_is_given_up_once(home, monkeypatch)
     def broken(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("orchestrator.channels.attachments.keep", broken)
+    monkeypatch.setattr("orchestrator.channels.attachments.store", broken)
     home.api.send_file(CHAT, "document", b"content", file_name="notes.txt", mime_type="text/plain")
     async with home.living():
         await home.until_row("SELECT 1 FROM messages WHERE content = '[document: it could not be fetched]'")

@@ -249,7 +249,7 @@ class MessengerChannel:
             context,
             description,
             read_login=lambda _: Login(),
-            chats=f"{server.name}:",
+            address_prefix=f"{server.name}:",
             chance=server.chance.random,
         )
         self._is_connected = False

@@ -110,7 +110,13 @@ class Harness:
         expected = foresight.ExpectedTurn(folder=Folder(folder), sign=Sign.TYPING, is_isolated=is_isolated)
         turns, runs = list(self.turns.values()), list(self.runs.values())
         for one in foresight.choose(
-            [expected], turns, runs, cap=self.cap, most=self.overlap, in_vain={}, now_ms=self.now_ms
+            [expected],
+            turns,
+            runs,
+            cap=self.cap,
+            max_ahead=self.overlap,
+            unused_in_a_row={},
+            now_ms=self.now_ms,
         ):
             run_id = RunId(f"ahead-{next(self.numbers)}")
             self.runs[run_id] = a_run(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from orchestrator.base.wakeups import Wakeup
 from orchestrator.domain.turn_signs import MAX_SIGNS, Sign, TurnSign, TurnSigns
 from orchestrator.domain.values import ChatJid, Folder, LiveRun, RunState, Turn, TurnKind, TurnState
-from orchestrator.queue.foresight import MOST_IN_VAIN, ExpectedTurn, choose
+from orchestrator.queue.foresight import MAX_UNUSED_IN_A_ROW, ExpectedTurn, choose
 from tests.support.queue_harness import a_run, a_turn
 
 NOW = 1_000_000
@@ -26,7 +26,7 @@ def chosen(
     most: int = 2,
     in_vain: Mapping[Folder, int] | None = None,
 ) -> list[tuple[str, str]]:
-    found = choose(those, turns, runs, cap=cap, most=most, in_vain=in_vain or {}, now_ms=NOW)
+    found = choose(those, turns, runs, cap=cap, max_ahead=most, unused_in_a_row=in_vain or {}, now_ms=NOW)
     return [(one.folder, one.sign.value) for one in found]
 
 
@@ -84,7 +84,7 @@ def test_two_signs_of_one_group_start_one_container() -> None:
 
 
 def test_talk_that_came_to_nothing_starts_no_more() -> None:
-    vain = {Folder("family"): MOST_IN_VAIN}
+    vain = {Folder("family"): MAX_UNUSED_IN_A_ROW}
     assert chosen(expected(sign=Sign.TALK), in_vain=vain) == []
     assert chosen(expected(sign=Sign.TYPING), in_vain=vain) == [("family", "typing")]
     assert chosen(expected(sign=Sign.TALK), in_vain={Folder("family"): 1}) == [("family", "talk")]

@@ -58,13 +58,13 @@ class LocalChannel:
         """Do nothing: clients of this machine learn from the host's events that the agent is at work."""
 
     async def react(self, message: Message, sign: str) -> None:
-        """Do nothing: this channel lacks the feature."""
+        """Do nothing: chats of this machine show no reactions."""
 
     async def end_poll(self, message: Message) -> None:
-        """Do nothing: this channel lacks the feature."""
+        """Do nothing: chats of this machine have no polls."""
 
     async def withdraw(self, message: Message) -> None:
-        """Do nothing: this channel lacks the feature."""
+        """Do nothing: messages of this machine cannot be deleted for everybody."""
 
     def status(self) -> dict[str, Any]:
         """Return an empty dictionary: there is no connection to report on."""

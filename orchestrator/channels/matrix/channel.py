@@ -66,7 +66,7 @@ class MatrixChannel:
         """`chance` returns a number from [0, 1), by which waits vary."""
         self._context = context
         self._connection = ChannelConnection(
-            context, CHANNEL, read_login=login.read_login, chats=PREFIX, chance=chance
+            context, CHANNEL, read_login=login.read_login, address_prefix=PREFIX, chance=chance
         )
         self._session: MatrixSession | None = None
         self._login: MatrixLogin | None = None
@@ -127,7 +127,7 @@ class MatrixChannel:
         finally:
             self._session = None
 
-    # Going out
+    # Sending
 
     async def send(
         self,
@@ -181,7 +181,7 @@ class MatrixChannel:
         except LoggedOut as error:
             raise ChannelDown(f"Matrix has logged Andy out: {error}") from error
         except ChannelRefused:
-            # This message is not tried again, and so needs its upload no longer. After other errors it does.
+            # This message is not tried again, so its upload is forgotten. After other errors it is retained.
             self._uploaded.pop(upload_key, None)
             raise
         self._uploaded.pop(upload_key, None)

@@ -84,7 +84,7 @@ def file_content(*, caption: str, name: str, mime: str, size: int, source: dict[
 
 
 def poll_content(poll: Poll, text: str) -> dict[str, Any]:
-    """Return the content of a poll (MSC3381), with the `text` that clients show which know no polls."""
+    """Return the content of a poll (MSC3381), with the `text` for clients that show no polls."""
     answers = [{"id": str(index), TEXT_KEY: option} for index, option in enumerate(poll.options)]
     start = {
         "question": {"msgtype": "m.text", "body": poll.question, TEXT_KEY: poll.question},

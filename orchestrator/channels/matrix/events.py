@@ -332,11 +332,11 @@ def _message_fields(content: dict[str, Any]) -> dict[str, Any] | None:
 def _ignored_fields(kind: str, content: dict[str, Any]) -> dict[str, str]:
     """Return the fields of `RoomMessage` by which a message never triggers the agent; empty if it may.
 
-    Those messages are notices, which programs write, and requests to compare keys; of a request also the
-    account whose keys are to be compared. `kind` is the `msgtype`.
+    Notices, which programs write, and requests to compare keys never trigger it. For a request, the fields
+    also name the account with which the sender wants to compare keys. `kind` is the `msgtype`.
     """
     if kind == "m.notice":
-        # The specification forbids answers to notices: two programs would talk for ever.
+        # The specification forbids answers to notices: two programs would answer each other without end.
         return {"ignored": NOTICE}
     if kind == "m.key.verification.request":
         return {"ignored": VERIFICATION, "compares_keys_with": _valid_id(content.get("to"))}

@@ -88,7 +88,7 @@ class RoomReceiver:
         return f"{self._login.user_id} {self._login.device_id} "
 
     async def resume(self) -> str | None:
-        """Load the unanswered invitations, and return the position in the stream of events to go on from.
+        """Load the unanswered invitations, and return the position from which to read the stream of events.
 
         All messages before this position are stored already. None if no position of this login is stored.
         """
@@ -199,8 +199,8 @@ class RoomReceiver:
         """Accept an invitation of the owner, or reject one of anybody else.
 
         The room of an accepted invitation is stored as a known chat, which is published as an event. Return
-        whether the invitation is done with; False if the homeserver could not handle it, so that it is to be
-        retried.
+        True if the invitation is answered, or can never be; False if the homeserver could not handle it now,
+        so that it is to be retried.
         """
         is_owner = inviter == self._login.owner
         try:
@@ -253,7 +253,7 @@ class RoomReceiver:
     async def _deliver_message(self, room_id: str, message: RoomMessage, *, cursor: str | None) -> bool:
         """Deliver a message to the host and start to fetch its file.
 
-        A room that cannot be read is left, and a request to compare keys with Andy is declined.
+        Andy leaves a room that he cannot read, and declines a request to compare keys.
 
         `cursor` is the position after a sync in the stream of events, for the sync's last message; None for
         any other. Return whether it was stored with the message: that is not done while files are fetched.
@@ -289,11 +289,10 @@ class RoomReceiver:
             log.warning("matrix.encrypted_room", room=room_id, reason=str(error))
 
     async def _inbound(self, room_id: str, message: RoomMessage) -> Inbound:
-        """Return a room's message as the host takes it, with the quoted message, the vote, and a text that
-        stands for its file.
+        """Return a room's message as the host takes it, with the quoted message and the vote.
 
-        Its `file_until_ms`, until when an answer waits for the file, is set if the file will be fetched: in a
-        registered room, and if the file is not too large.
+        Its file is represented by a text. Its `file_until_ms`, until when an answer waits for the file, is
+        set if the file will be fetched: in a registered room, and if the file is not too large.
         """
         jid = address_of(room_id)
         quote = await self._quote(room_id, message) if message.answers else None
@@ -377,13 +376,13 @@ class RoomReceiver:
         return events.with_call(message.text, names, call_text=f"@{self._context.assistant}")
 
     async def _redacted_message(self, jid: ChatJid, event_id: str) -> MessageId:
-        """Return the host's id of the message that was redacted as the event `event_id`.
+        """Return the host's id of the redacted message whose event has the id `event_id`.
 
         Messages of Andy's own have another id in the host; for others it is the event's id.
         """
         async with self._context.database.reading() as tx:
-            own = await messages.own_by_channel_id(tx, jid, MessageId(event_id))
-        return own or MessageId(event_id)
+            own_id = await messages.own_by_channel_id(tx, jid, MessageId(event_id))
+        return own_id or MessageId(event_id)
 
     async def _quote(self, room_id: str, message: RoomMessage) -> Quote:
         """Return the message that a message answers: from the database, else from the homeserver.
@@ -444,7 +443,7 @@ class RoomReceiver:
             # transcription.
             async with self._download_slots:
                 await self._session.download(file, download_path, limit_bytes=limit_bytes, seconds=seconds)
-            return await attachments.keep(
+            return await attachments.store(
                 self._context, file, group, download_path, chat=inbound.chat_jid, sent_ms=inbound.sent_ms
             )
         except Exception as error:  # noqa: BLE001 - one file costs no connection, whatever is wrong with it

@@ -73,7 +73,7 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
     client_session: aiohttp.ClientSession | None
 
     async def close(self) -> None:
-        """Close the connections for good: the library would open new ones for a later request."""
+        """Close the connections permanently: the library would open new ones for a later request."""
         session: aiohttp.ClientSession | None = self.client_session
         self.is_closed = True
         await super().close()
@@ -90,7 +90,7 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
         return await super().send(*arguments, **options)
 
     async def parse_body(self, transport_response: Any) -> dict[Any, Any]:
-        """Return the JSON of an answer without what the library cannot parse; empty if it is no JSON."""
+        """Return the JSON of an answer without the parts that the library cannot parse; empty for no JSON."""
         try:
             answer = await super().parse_body(transport_response)
         except (RecursionError, ValueError):
@@ -236,14 +236,14 @@ async def log_in(home: Path, answers: Mapping[str, str]) -> str:
     try:
         previous_login = await asyncio.to_thread(read_login, home)
     except ChannelDown:
-        # A new login is how a broken one is mended, so the broken one must not prevent it.
+        # A broken login is repaired by a new one, so it must not prevent that.
         open_session_advice = (
             f" The login before it cannot be read: end its session '{DEVICE}' at its homeserver."
         )
     try:
         await asyncio.to_thread(_write_login, home, login)
     except OSError as error:
-        # Nobody else has the token, so the session would stay open at the homeserver for ever.
+        # Nobody else has the token, so nobody could end the session at the homeserver later.
         await _log_out_at_server(login)
         raise ChannelDown(f"The Matrix login {home / LOGIN} cannot be written ({_reason(error)}).") from error
     if previous_login is not None:
@@ -299,9 +299,9 @@ def _delete_login(home: Path) -> None:
 async def _log_out_at_server(login: MatrixLogin) -> str | None:
     """End a login at its homeserver. Return None if it is ended there, else what the homeserver did instead.
 
-    That is the end of a sentence whose subject is the homeserver: `did not answer`, `refused it (…)`. By the
-    error `M_UNKNOWN_TOKEN` it says that the login was ended before, unless it is a "soft logout": then the
-    session goes on there.
+    That is the end of a sentence whose subject is the homeserver: `did not answer`, `refused it (…)`. The
+    error `M_UNKNOWN_TOKEN` means that the login was ended before, unless it is a "soft logout", after which
+    the session still exists there.
     """
     client = _client(login.homeserver, login.user_id)
     client.access_token = login.token

@@ -128,8 +128,8 @@ def _parsable(items: list[Any], parse: Parse, *, wraps_others: bool) -> Iterator
     """Yield the events for which `parse` raises no exception.
 
     With `wraps_others`, any other event is wrapped: an event of the type `_WRAPPER_TYPE` is yielded, which
-    `parse` accepts, and which has the other one in its content. Without it, other events are left out. So are
-    all items that are no JSON objects.
+    `parse` accepts, and which has the other one in its content. Without `wraps_others`, other events are left
+    out. Items that are no JSON objects are always left out.
     """
     for event in items:
         if not isinstance(event, dict):

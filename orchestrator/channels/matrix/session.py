@@ -209,7 +209,9 @@ class MatrixSession:
             },
             left=frozenset(answer.rooms.leave),
             typed_in=[
-                room_id for room_id, room_info in answer.rooms.join.items() if self._is_typed_in(room_info)
+                room_id
+                for room_id, room_info in answer.rooms.join.items()
+                if self._is_somebody_typing(room_info)
             ],
         )
 
@@ -287,7 +289,7 @@ class MatrixSession:
             "",
         )
 
-    def _is_typed_in(self, room_info: Any) -> bool:
+    def _is_somebody_typing(self, room_info: Any) -> bool:
         """Return whether anybody but Andy is typing in a room, by the typing notices in `room_info`.
 
         `room_info` is the part of the homeserver's answer about the room.
@@ -348,7 +350,7 @@ class MatrixSession:
         """Return the answer to a request with a message or a file, as `_request` does.
 
         A refusal that is not Matrix's comes from a proxy before the homeserver. If the homeserver answers
-        another request, the proxy refuses this message for good: `ChannelRefused`. Otherwise the way to the
+        another request, the proxy refuses only this message: `ChannelRefused`. Otherwise the way to the
         homeserver is broken: `ChannelDown`.
         """
         try:
@@ -364,7 +366,7 @@ class MatrixSession:
     async def _request_patiently(self, make_request: Callable[[], Awaitable[Any]]) -> Any:
         """Return the answer to a request, repeated after each pause that the homeserver asks for.
 
-        `make_request` starts the request anew for each attempt. Raises `ChannelDown`, `LoggedOut`,
+        `make_request` starts the request again for each attempt. Raises `ChannelDown`, `LoggedOut`,
         `ChannelRefused`.
         """
         # Messages to send wait in the outbox instead. These requests would start over, or be lost, if given
@@ -726,7 +728,10 @@ def _raise_for_error(response: Any) -> Any:
 
 
 def _refusal(response: Any, body: bytes) -> nio.ErrorResponse:
-    """Return the error in an answer that the library has not parsed; `body` is the answer's content."""
+    """Return the error in an answer with status 429 that the library has not parsed.
+
+    `body` is the answer's content. If that is no JSON, the error only says that there were too many requests.
+    """
     try:
         error = nio.ErrorResponse.from_dict(json.loads(body))
     except (RecursionError, ValueError):

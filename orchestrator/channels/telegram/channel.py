@@ -55,7 +55,7 @@ log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 50
 MAX_TOKEN_REFUSALS = 5
-"""Answers in a row that the token is unknown, after growing pauses, before they are believed."""
+"""Answers in a row that the token is unknown, after growing pauses, by which the login counts as ended."""
 MAX_CAPTION = 1_024
 MAX_PHOTO_BYTES = 10 * 1000**2
 """The largest picture, in bytes, that Telegram displays; a larger one is sent as a document."""
@@ -80,7 +80,7 @@ TOO_LARGE = "Entity Too Large"
 MOVED_PAUSE_SECONDS = 0.2
 """Seconds until a message is sent to the new address of its group."""
 VARIATION_SELECTOR = "\ufe0f"
-KNOWN_SIGNS = frozenset(str(one.value) for one in ReactionEmoji)
+KNOWN_SIGNS = frozenset(str(emoji.value) for emoji in ReactionEmoji)
 """The emoji that Telegram takes as reactions."""
 REACTIONS = {"⏳": "👀", "✅": "👍", "❌": "👎"}
 """Andy's emoji that Telegram does not accept as reactions, each with a replacement."""
@@ -108,7 +108,7 @@ class TelegramChannel:
         self._context = context
         self._poll_seconds = poll_seconds
         self._connection = ChannelConnection(
-            context, CHANNEL, read_login=login.read, chats=PREFIX, chance=chance
+            context, CHANNEL, read_login=login.read, address_prefix=PREFIX, chance=chance
         )
         self._bot: telegram.Bot | None = None
         self._receiver: UpdateReceiver | None = None
@@ -139,14 +139,14 @@ class TelegramChannel:
 
         While no bot is logged in, or its token was revoked, this waits for another login.
         """
-        await self._connection.stay_connected(partial(self._poll, receive=receive))
+        await self._connection.stay_connected(partial(self._run_connection, receive=receive))
 
-    async def _poll(self, stored_login: TelegramLogin, *, receive: Receive) -> None:
+    async def _run_connection(self, stored_login: TelegramLogin, *, receive: Receive) -> None:
         """Connect with a stored login, and pass the updates to `receive` until the connection ends.
 
         Raises (always, since only an error ends the connection):
             LoggedOut: Telegram has answered `MAX_TOKEN_REFUSALS` times in a row that the token is unknown.
-            ChannelDown: it has answered so fewer times, or the connection broke for another reason.
+            ChannelDown: it has answered that fewer times, or the connection broke for another reason.
         """
         await self._connection.status.record(
             state="connecting", account=f"@{stored_login.username}", next_try_ms=None
@@ -190,7 +190,7 @@ class TelegramChannel:
         next_update = await receiver.first_unstored_update()
         is_first = True
         while True:
-            # The first request does not wait: it shows whether the token is accepted.
+            # The first request does not wait for updates: it shows whether the token is accepted.
             page = await self._next_page(bot, next_update, seconds=0 if is_first else self._poll_seconds)
             if is_first:
                 is_first = False
@@ -232,7 +232,7 @@ class TelegramChannel:
                 raise ChannelDown("Telegram's answer was no list of updates")
             return page
 
-    # Going out
+    # Sending
 
     async def send(
         self,
@@ -283,10 +283,10 @@ class TelegramChannel:
                 log.info("telegram.topic_gone", chat=jid, thread=thread)
                 number = await send(outside_topic)
         except ChatMigrated as error:
-            new = ChatJid(f"{PREFIX}{error.new_chat_id}")
-            await move_chat(self._context, jid, new)
-            text = f"This group's address is {new} now."
-            raise ChannelDown(text, pause_seconds=MOVED_PAUSE_SECONDS, moved_to=new) from error
+            new_jid = ChatJid(f"{PREFIX}{error.new_chat_id}")
+            await move_chat(self._context, jid, new_jid)
+            text = f"This group's address is {new_jid} now."
+            raise ChannelDown(text, pause_seconds=MOVED_PAUSE_SECONDS, moved_to=new_jid) from error
         return self._ids.id_of(jid, number)
 
     async def _send_parts(
@@ -372,10 +372,10 @@ class TelegramChannel:
             log.warning("telegram.parts_not_stored", message=message_id, reason=str(error))
 
     async def _send_poll(self, message_id: MessageId, poll: Poll, target: dict[str, Any]) -> MessageId:
-        """Send a poll whose votes have names, unless this process has sent it; return its message's number.
+        """Send a poll that shows who voted, unless this process has sent it; return its message's number.
 
-        Telegram's id of the poll is stored, by which votes name it (`_store_polls`). `target` has the chat,
-        the topic and the quoted message, as arguments of the library.
+        Telegram's id of the poll is stored, because votes contain only that (`_store_polls`). `target` has
+        the chat, the topic and the quoted message, as arguments of the library.
 
         Raises:
             ChannelDown, ChannelRefused: the poll was not sent.
@@ -457,8 +457,8 @@ class TelegramChannel:
     async def _send_request(self, chat: int, request: Callable[[], Awaitable[Any]]) -> Any:
         """Send a request with an effect that people see in a chat, and return Telegram's answer.
 
-        During a pause that Telegram has asked for in this chat, nothing is sent. Its limits are those of a
-        chat; where one of the whole bot is reached, each chat gets its own pause.
+        During a pause that Telegram has asked for in this chat, nothing is sent. Pauses are stored for each
+        chat: if a limit of the whole bot is reached, each chat is asked for its own pause.
 
         Raises:
             ChannelDown: it has no effect yet, and may work later, after `pause_seconds` if that is set.
@@ -474,8 +474,8 @@ class TelegramChannel:
         except RetryAfter as error:
             seconds = _pause_of(error)
             # Simultaneous requests may get different pauses: the longest counts. Past ones are dropped.
-            ends = {other: at for other, at in self._silent_until.items() if at > loop.time()}
-            self._silent_until = ends | {chat: max(loop.time() + seconds, ends.get(chat, 0.0))}
+            unfinished = {other: end for other, end in self._silent_until.items() if end > loop.time()}
+            self._silent_until = unfinished | {chat: max(loop.time() + seconds, unfinished.get(chat, 0.0))}
             text = f"Telegram asks to wait {seconds:.0f} s."
             raise ChannelDown(text, pause_seconds=seconds) from error
         except ChatMigrated:
@@ -485,7 +485,7 @@ class TelegramChannel:
             error_class = _TopicGone if is_topic_gone else ChannelRefused
             raise error_class(f"Telegram refuses: {error}.") from error
         except InvalidToken as error:
-            # Whether the login has ended is decided where updates are fetched (`_poll`).
+            # `_run_connection`, which fetches updates, decides whether the login has ended.
             raise ChannelDown("Telegram does not take the bot's token any more.") from error
         except NetworkError as error:
             raise _error_for_lost_answer(error) from error
@@ -495,7 +495,7 @@ class TelegramChannel:
     async def _number_of(self, jid: ChatJid, message_id: MessageId) -> int | None:
         """Return Telegram's number of a message; None if the connected bot does not know it.
 
-        It is in the host's id of the message, except for messages of Andy's own, whose ids here are stored.
+        It is in the host's id of the message. For messages of Andy's own, it is stored beside that id.
         """
         async with self._context.database.reading() as tx:
             known_as = await messages.channel_id_of(tx, jid, message_id) or message_id
@@ -510,7 +510,7 @@ class TelegramChannel:
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
         """Show the typing sign in a chat; Telegram hides it after five seconds, or with the next message.
 
-        Do nothing to hide it, nor while Telegram is down, nor for an address of another channel. An error is
+        Nothing is sent to hide it, while Telegram is down, or for an address of another channel. An error is
         only logged.
         """
         if self._bot is None or not is_typing or not self.owns(jid):

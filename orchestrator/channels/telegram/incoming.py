@@ -114,7 +114,7 @@ class UpdateReceiver:
             # Half a surrogate pair in an id could not be stored, which would end the connection each time.
             update = storable(update)
             content = self._read(update)
-        except Exception as error:  # noqa: BLE001 - the library raises what it likes for what it does not know
+        except Exception as error:  # noqa: BLE001 - for unknown updates the library may raise anything
             await self._skip_unreadable(update, position, error)
             return
         if isinstance(content, ChatMove):
@@ -143,7 +143,7 @@ class UpdateReceiver:
 
         If its poll is not known, the update is stored: the poll may have been sent a moment ago, and
         `deliver_waiting_votes` delivers the vote then. While `MAX_WAITING_VOTES` are stored, a new one is
-        dropped. So is a vote that the host refuses.
+        dropped. A vote that the host refuses is dropped, too.
         """
         inbound = await self._vote(answer)
         if inbound is not None and await hand_in(self._receive, inbound, cursor=position):
@@ -264,11 +264,10 @@ class UpdateReceiver:
             await chats.set_cursor(tx, CHANNEL.name, position)
 
     async def _inbound(self, update: ChatUpdate) -> Inbound:
-        """Return a message or a reaction as the host takes it, with the quoted message and a text that stands
-        for its file.
+        """Return a message or a reaction as the host takes it, with the quoted message.
 
-        Its `file_until_ms`, until when an answer waits for the file, is set if the file will be fetched: in a
-        registered chat, and if the file is not too large.
+        Its file is represented by a text. Its `file_until_ms`, until when an answer waits for the file, is
+        set if the file will be fetched: in a registered chat, and if the file is not too large.
         """
         jid = ChatJid(f"{PREFIX}{update.chat_id}")
         message_id = self._ids.id_of(jid, update.message_id)
@@ -307,7 +306,7 @@ class UpdateReceiver:
         )
 
     async def _quote(self, jid: ChatJid, update: ChatUpdate) -> Quote:
-        """Return the message that an update answers, as Telegram sent it along.
+        """Return the message that an update answers, as Telegram sent it with the update.
 
         If it is Andy's own, it gets the host's id, which differs from Telegram's number.
         """
@@ -391,14 +390,14 @@ class UpdateReceiver:
                 if len(content) > self._limit_bytes:
                     return attachments.fetch_failed(file)
                 await asyncio.to_thread(_write_new, download_path, bytes(content))
-            return await attachments.keep(
+            return await attachments.store(
                 self._context, file, group, download_path, chat=inbound.chat_jid, sent_ms=inbound.sent_ms
             )
         except (TelegramError, OSError, TimeoutError) as error:
             log.warning("telegram.file_not_fetched", message=inbound.id, reason=str(error))
             return attachments.fetch_failed(file)
         except Exception:
-            # An error would end the connection, and be repeated with the next one, for ever.
+            # An error would end the connection, and be repeated with each further one.
             log.exception("telegram.file_not_fetched", message=inbound.id)
             return attachments.fetch_failed(file)
         finally:
@@ -410,9 +409,9 @@ async def move_chat(
 ) -> None:
     """Move a chat, with its polls and all that waits to be sent there, to its new address.
 
-    Wake the outbox. Notify the owner once and publish the move if the chat is registered; the record and the
-    request of another chat move silently. `cursor` is the position in the stream of updates that is stored in
-    the same transaction; None stores none.
+    The outbox is woken. If the chat is registered, the owner is notified once, and the move is published. Of
+    any other chat, its record and its request to be registered are moved, and nobody is notified. `cursor` is
+    the position in the stream of updates that is stored in the same transaction; None stores none.
 
     Raises:
         ChannelRefused: another group has the new address. The owner is notified and `cursor` stored all the
@@ -445,7 +444,10 @@ async def move_chat(
 
 
 def _with_expected_fields(update: dict[str, Any]) -> dict[str, Any]:
-    """Return an update with a field of votes that the library needs, and older servers do not send."""
+    """Return an update whose vote, if it has one, has the field that the library needs.
+
+    Older servers do not send this field.
+    """
     answer = update.get("poll_answer")
     if not isinstance(answer, dict):
         return update

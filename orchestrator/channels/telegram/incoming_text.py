@@ -175,7 +175,7 @@ def _giveaway(part: Any) -> str:
 
 
 def _titled(kind: str) -> Callable[[Any], str]:
-    """Return a function that describes a part of a message by `kind`, the part's title and description."""
+    """Return a function that describes a part of a message by `kind`, its title and its description."""
     return lambda part: f"[{kind}] {part.title}: {part.description}"
 
 

@@ -52,8 +52,8 @@ class TelegramLogin(BaseModel):
     nonce: str = ""
     """A value that changes with each login, so that the same token is tried again."""
 
-    def is_owner(self, user_id: object) -> bool:
-        """Return whether a user is the owner; never for 0, by which a message without a sender comes."""
+    def is_owner(self, user_id: int) -> bool:
+        """Return whether a user is the owner; False for 0, the id of a message without a sender."""
         return user_id != 0 and user_id == self.owner
 
 
@@ -84,8 +84,8 @@ def write(home: Path, login: TelegramLogin) -> None:
 class PollingBot(telegram.Bot):
     """A client of the Bot API that returns raw updates, each to be parsed alone.
 
-    The library parses a page as a whole: an update with an unexpected field loses all of them, and comes
-    again for ever, because it is never confirmed.
+    The library parses a page of updates as a whole: one with an unexpected field loses the whole page.
+    Telegram then sends the page again without end, because it is never confirmed.
     """
 
     async def raw_updates(self, *, offset: int | None, seconds: int, kinds: Sequence[str]) -> Any:
@@ -150,7 +150,7 @@ class _HttpClient(HTTPXRequest):
 
 
 def _http_client(*, connections: int) -> HTTPXRequest:
-    """Return an HTTP client with at most so many `connections` at once, and with timeouts."""
+    """Return an HTTP client with timeouts, and with at most `connections` connections at once."""
     return _HttpClient(
         connection_pool_size=connections,
         connect_timeout=10.0,

@@ -26,7 +26,7 @@ MARKS = {
 MAX_MARKS = 100
 """Marks that Telegram shows of a message; it drops the rest."""
 MAX_CLUSTER_CHARS = 32
-"""Most characters that combine to one visible sign; nobody writes longer ones in good faith."""
+"""Most characters that combine to one visible sign; only hostile texts have longer ones."""
 LINK_SCHEMES = ("http://", "https://", "mailto:", "tg://")
 
 
@@ -184,7 +184,7 @@ def _markdown() -> MarkdownIt:
 
 
 def _write_block(writer: _Writer, token: Token) -> None:
-    """Write a token of the parser that is a block of Markdown, or the begin or end of one, to `writer`.
+    """Write a token of the parser that is a block of Markdown, or its beginning or end, to `writer`.
 
     Blocks are paragraphs, headings, lists, quotes and code. Any other token writes nothing.
     """
@@ -227,7 +227,7 @@ def _begin_or_end_list(writer: _Writer, token: Token, *, is_open: bool, is_order
 
 
 def _write_inline(writer: _Writer, token: Token) -> None:
-    """Write a token inside a block to `writer`: text, code, a picture, or the begin or end of a mark."""
+    """Write a token inside a block to `writer`: text, code, a picture, or a mark's beginning or end."""
     kind, _, side = token.type.rpartition("_")
     if token.type in {"softbreak", "hardbreak"}:
         writer.text += "\n"

@@ -45,7 +45,10 @@ class MessageIds:
 
 
 async def of_bot(tx: Tx, bot_id: int) -> MessageIds:
-    """Return the ids of a bot's messages; the first bot that is asked for is stored as the first one."""
+    """Return the ids of a bot's messages; those of the home's first bot have no ending.
+
+    If no first bot is stored yet, one is stored: the bot that was used before, else this one.
+    """
     first_bot = await chats.cursor(tx, FIRST_BOT)
     if first_bot is None:
         # An earlier version stored no first bot, but the position in the stream of updates names the last.

@@ -49,6 +49,7 @@ class TelegramFile:
     seconds: int = 0
 
     def __post_init__(self) -> None:
+        """Raise `TypeError` for a field of another type: the library passes on whatever a server sends."""
         _check_types(self)
 
 
@@ -78,6 +79,7 @@ class ChatUpdate:
     """The reason why this message never triggers the agent; empty if it may."""
 
     def __post_init__(self) -> None:
+        """Raise `TypeError` for a field of another type: the library passes on whatever a server sends."""
         _check_types(self)
 
 
@@ -89,6 +91,7 @@ class ChatMove:
     new: int
 
     def __post_init__(self) -> None:
+        """Raise `TypeError` for a field of another type: the library passes on whatever a server sends."""
         _check_types(self)
 
 
@@ -103,6 +106,7 @@ class PollAnswer:
     chosen: tuple[int, ...]
 
     def __post_init__(self) -> None:
+        """Raise `TypeError` for a field of another type: the library passes on whatever a server sends."""
         _check_types(self)
         if not all(type(index) is int and 0 <= index < MAX_OPTIONS for index in self.chosen):
             raise TypeError("chosen holds no numbers of options")

@@ -1,4 +1,4 @@
-"""Restrict this process for good: it can read its libraries and its model, and nothing else.
+"""Restrict this process permanently: it can read its libraries and its model, and nothing else.
 
 A sound file comes from whoever can write to a chat, and sound decoders have had security holes. The kernel's
 Landlock (files) and seccomp (system calls) need no privilege and cannot be undone, not even by code that got
@@ -126,7 +126,7 @@ def limit_resources(*, cpu_seconds: int) -> None:
 
 
 def restrict_process(*, readable: Iterable[str], library: str) -> list[str]:
-    """Restrict this process for good: it can use its open files and read some others, and little else.
+    """Restrict this process permanently: it can use its open files, read some others, and do little else.
 
     It can read the paths `readable`, the folders of the Python library `library`, and what both need.
 
@@ -136,7 +136,7 @@ def restrict_process(*, readable: Iterable[str], library: str) -> list[str]:
     if platform.system() != "Linux" or platform.machine() not in _ARCHITECTURES:
         return ["this system has no filter of system calls that Andy knows"]
     libc = ctypes.CDLL(None, use_errno=True)
-    # The kernel demands this promise of a process without privilege before it accepts restrictions.
+    # The kernel lets an unprivileged process restrict itself only after it promised to gain no privileges.
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         return ["the kernel refuses a fence"]
     missing = []

@@ -26,7 +26,7 @@ LIBRARY = "faster_whisper"
 MODEL_FILES = ("model.bin", "config.json", "tokenizer.json")
 """Files that a model's folder must contain, beside a `vocabulary.*`, whose name varies."""
 START_SECONDS = 60.0
-"""Seconds that the program may take besides listening: it loads a model, maybe on a busy machine."""
+"""Seconds that the program may take besides transcribing: it loads a model, maybe on a busy machine."""
 MAX_CHARS = 8_000
 MAX_OUTPUT_BYTES = 64 * 1024
 """Bytes that the program may print: 8,000 characters of JSON are 48,000 at most."""
@@ -92,7 +92,7 @@ class VoiceTranscriber:
         """`model` is a model's folder; `command` replaces the program `transcription_program`."""
         self._model = model
         self._command = command or (sys.executable, "-m", transcription_program.__name__)
-        self._is_listening = False
+        self._is_transcribing = False
         """Whether a note is being transcribed, so that another one has to wait."""
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """Notes that wait for their turn, by group."""
@@ -127,7 +127,7 @@ class VoiceTranscriber:
         async with self._turn(group):
             try:
                 async with asyncio.timeout(self.seconds_for(seconds)):
-                    return await self._listen(file, language)
+                    return await self._run_program(file, language)
             except TimeoutError:
                 log.warning("voice.too_slow", seconds=seconds)
                 return SpokenText(failure=FAILED)
@@ -135,7 +135,7 @@ class VoiceTranscriber:
     @asynccontextmanager
     async def _turn(self, group: str) -> AsyncIterator[None]:
         """Wait until nothing else is transcribed and it is the group's turn; at the end, pass the turn on."""
-        if self._is_listening:
+        if self._is_transcribing:
             own_turn = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(group, deque()).append(own_turn)
             try:
@@ -144,10 +144,10 @@ class VoiceTranscriber:
                 if own_turn.cancelled():
                     self._forget_waiting(group, own_turn)
                 else:
-                    # The turn came at the same moment, and is not used: pass it on.
+                    # The turn was given to this note just before it was cancelled: pass the turn on.
                     self._start_next_turn()
                 raise
-        self._is_listening = True
+        self._is_transcribing = True
         self._turns += 1
         self._last_turn[group] = self._turns
         try:
@@ -165,14 +165,14 @@ class VoiceTranscriber:
     def _start_next_turn(self) -> None:
         """Give the turn to a waiting note of the group whose last turn is the longest ago, if any waits."""
         # If a note waits, this stays true, so that no note which comes just now begins before that one.
-        self._is_listening = bool(self._waiting)
+        self._is_transcribing = bool(self._waiting)
         if self._waiting:
             group = min(self._waiting, key=lambda name: self._last_turn.get(name, 0))
             next_turn = self._waiting[group][0]
             self._forget_waiting(group, next_turn)
             next_turn.set_result(None)
 
-    async def _listen(self, file: Path, language: str | None) -> SpokenText:
+    async def _run_program(self, file: Path, language: str | None) -> SpokenText:
         """Run the transcribing program for a file, and return its result; cancellation kills the program.
 
         `language` is the spoken language; None to detect it.
@@ -227,7 +227,7 @@ async def _read_tail(stream: asyncio.StreamReader) -> bytes:
 
 def _environment() -> dict[str, str]:
     """Return the environment variables for the transcribing program."""
-    # It needs no secret and no proxy address, so it gets none. Two threads, or it would use all processors.
+    # The program gets no secret and no proxy address. With more threads it would use all processors.
     inherited = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
     return inherited | {"OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1"}
 

@@ -223,13 +223,13 @@ class WhatsAppChannel:
         return self._last_state if self._last_state.reason else bridge.exit_state()
 
     async def _end_if_down_too_long(self, process: asyncio.Task[int]) -> None:
-        """Cancel `process` when its login ended for good, or when it was not connected for too long.
+        """Cancel `process` when the login ended in a `FINAL` state, or was not connected for too long.
 
         "Too long" is `START_SECONDS` at first and `GRACE_SECONDS` after a connection broke.
         """
         now = asyncio.get_running_loop().time
-        # Only the loss of a connection sets a new deadline. Otherwise a bridge that keeps reporting failed
-        # attempts would extend its time for ever.
+        # Only the loss of a connection sets a new deadline. Otherwise a bridge that reports failed attempts
+        # again and again would never be ended.
         deadline = now() + reconnect_policy.START_SECONDS
         while self._last_state.state not in reconnect_policy.FINAL:
             self._state_changed.clear()
@@ -252,7 +252,7 @@ class WhatsAppChannel:
         self._failures += 1
         now_ms = self._context.clock.now_ms()
         advice = reconnect_policy.advice(end)
-        seconds = reconnect_policy.rest_seconds(
+        seconds = reconnect_policy.wait_seconds_after(
             end, failures=self._failures, now_ms=now_ms, chance=self._chance()
         )
         self._record_end(end, advice=advice, next_try_ms=now_ms + int(seconds * 1000))
@@ -395,8 +395,8 @@ class WhatsAppChannel:
         log.error("whatsapp.messages_set_aside", numbers=report.numbers)
         now_ms = self._context.clock.now_ms()
         text = SET_ASIDE.format(messages=counted(len(report.numbers), "message"))
-        # The same report comes again if the bridge ends before the acknowledgement; on the same day it is not
-        # news. Later it may be, because a new database of the bridge counts from 1 again.
+        # The same report comes again if the bridge ends before the acknowledgement, so it is sent once a day.
+        # Later the same numbers may mean other messages: a new database of the bridge counts from 1.
         about = f"set-aside:{report.numbers}:{now_ms // DAY_MS}"
         async with self._context.database.transaction() as tx:
             if not any(group.is_main for group in await groups.every(tx)):
@@ -420,7 +420,7 @@ class WhatsAppChannel:
                     ChatMember(jid=member.jid, name=member.name, is_admin=member.is_admin)
                     for member in group.members
                 ]
-                # Most reports show the same members again, of whom nothing has to be stored.
+                # Most reports repeat the stored members; then nothing more has to be stored.
                 if await chats.replace_members(tx, jid, members):
                     await people.note_members(tx, jid, now_ms=self._context.clock.now_ms())
             await self._note_removals(tx, report)
@@ -431,7 +431,8 @@ class WhatsAppChannel:
     async def _note_removals(self, tx: Tx, report: GroupsReport) -> None:
         """Note from which registered groups the account was removed, and notify the owner once of each.
 
-        A report of all groups (`is_all`) shows it by their absence; others list the groups in `left`.
+        If the report has all groups (`is_all`), they are the registered ones that it lacks. Otherwise they
+        are those that it lists in `left`.
         """
         member_of = {ChatJid(group.jid) for group in report.groups}
         removed_from = {ChatJid(jid) for jid in report.left}

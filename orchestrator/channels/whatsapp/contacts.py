@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 LOOKUP_SECONDS = 5.0
 """Seconds that one lookup of a number or LID may take."""
 MAX_PEOPLE = 20_000
-"""People in memory at which a mapping is cleared and filled anew, so that it cannot grow without bound."""
+"""People in memory above which a mapping is cleared, so that it cannot grow without bound."""
 
 
 class Contacts:

@@ -244,8 +244,9 @@ def _edit_or_deletion_fields(
 ) -> dict[str, Any] | IgnoredEvent:
     """Return the fields of `BridgeMessage` for an edit or a deletion, or why to ignore `part`.
 
-    `part` is a protocol message of WhatsApp. Other kinds of it are exchanged between devices, and ignored. So
-    is an edit without a text. An edit leaves the message's file as it is, so the fields have none.
+    `part` is a protocol message of WhatsApp. Other kinds of protocol messages are exchanged between devices,
+    and ignored; an edit without a text is ignored, too. An edit leaves the message's file as it is, so the
+    fields have no file.
 
     `people` are the known phone numbers and names of people, and `me` is the account that is logged in.
     """

@@ -83,7 +83,7 @@ class MessageReader:
             files = await media_download.files_to_fetch(
                 tx, message, quote, limit_bytes=self._context.attachment_bytes
             )
-            # They show whether an admin deletes a message, and how many people may vote.
+            # The members show whether an admin deletes a message, and how many people may vote.
             needs_members = bool(message.deletes) or message.chosen is not None
             members = await chats.members_of(tx, ChatJid(message.chat)) if needs_members else []
         if group is None and message.deletes:
@@ -283,7 +283,7 @@ class MessageReceiver:
 
         Args:
             tasks: runs the tasks of this object.
-            bridge: the process that fetches files and is told which messages the host has.
+            bridge: the process that fetches files, and to which messages are acknowledged.
             receive: stores a message.
             reader: converts messages.
             on_received: called for each message that the host has stored or does not need.
@@ -394,9 +394,9 @@ class MessageReceiver:
         return None
 
     async def _acknowledge(self, delivered: Delivered) -> None:
-        """Tell the bridge that the host has a message, so that the bridge deletes its copy.
+        """Acknowledge a message to the bridge, so that the bridge deletes its copy.
 
-        With it, the sender is shown that the message was read, if `read_receipt` allows that.
+        With this, the sender is shown that the message was read, if `read_receipt` allows that.
         """
         self._on_received()
         try:

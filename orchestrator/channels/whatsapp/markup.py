@@ -191,8 +191,8 @@ def with_prefix(text: str, prefix: str, *, is_caption: bool) -> str:
 def with_mention(text: str, name: str, user: str) -> str:
     """Return the text with `@` and a person's number in it, which WhatsApp shows as a mention.
 
-    This replaces the first occurrence of the person's `name`, or is put before the text if the name does not
-    occur. `user` is the number: the user part of the person's address.
+    It replaces the first occurrence of the person's `name`, or is put before a text without the name. `user`
+    is the number: the user part of the person's address.
     """
     # The name with or without `@`, not as a part of a longer word. Letters of other scripts may follow, as
     # Korean puts particles behind a name.

@@ -68,7 +68,7 @@ class MediaDownloader:
             # long for its transcription.
             async with self._download_slots:
                 await _download(bridge, media, download_path, limit_bytes=self._context.attachment_bytes)
-            return await attachments.keep(
+            return await attachments.store(
                 self._context,
                 media,
                 group,

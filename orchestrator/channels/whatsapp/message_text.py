@@ -194,7 +194,7 @@ def _poll(part: Any) -> str:
 
 def _contact(part: Any) -> str:
     """Return a contact as text: its name and the phone numbers in its vCard."""
-    # `TEL;type=CELL:+49 170 1234567`, with `item1.` before it at times: the number is what follows the colon.
+    # `TEL;type=CELL:+49 170 1234567`, sometimes with `item1.` before it: the number follows the colon.
     numbers = re.findall(
         r"^(?:item\d+\.)?TEL[^:\n]*:([^\r\n]+)", part.vcard, flags=re.MULTILINE | re.IGNORECASE
     )
@@ -252,7 +252,7 @@ def poll_of(message: Message) -> Any | None:
     return next((getattr(message, name) for name in POLLS if message.HasField(name)), None)
 
 
-def chosen(options: Iterable[str], votes: Iterable[bytes]) -> tuple[str, ...]:
+def chosen_options(options: Iterable[str], votes: Iterable[bytes]) -> tuple[str, ...]:
     """Return those of a poll's `options` that were voted for; `votes` are the SHA-256 hashes of these."""
     chosen_hashes = set(votes)
     return tuple(option for option in options if hashlib.sha256(option.encode()).digest() in chosen_hashes)

@@ -146,7 +146,7 @@ def _user(jid: str) -> str:
 
 
 def secret_of(mark: str) -> bytes:
-    """Return a secret for a message: the 32 bytes that WhatsApp calls so, with the host's id hidden in them.
+    """Return the 32 bytes that WhatsApp calls a message's secret, with the host's id hidden in them.
 
     They begin with a fixed prefix and `mark`, the host's id of the message; the rest is random.
 
@@ -166,7 +166,7 @@ def secret_prefix_of(mark: str) -> bytes:
         ValueError: the mark is too long, contains a NUL or is not ASCII.
     """
     prefix = SECRET_PREFIX + mark.encode("ascii") + b"\0"
-    # That is too long exactly if the mark has more than `MAX_MARK_BYTES`.
+    # The prefix is too long exactly if the mark has more than `MAX_MARK_BYTES`.
     if len(prefix) > SECRET_BYTES or "\0" in mark:
         raise ValueError(f"a mark has at most {MAX_MARK_BYTES} ASCII characters")
     return prefix

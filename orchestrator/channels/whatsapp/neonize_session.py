@@ -59,7 +59,7 @@ Emit = Callable[[FromBridge], None]
 CALL_SECONDS = 60.0
 """Seconds that a call of the library may take."""
 MAX_DOWNLOADS = 8
-"""Downloads that may run at a time. A hanging call occupies its thread for ever, and others need some too."""
+"""Downloads that may run at a time. A hanging call never frees its thread, and other calls need some too."""
 _FILE_GONE_ERRORS = ("status code 403", "status code 404", "status code 410")
 """Texts in the library's errors for files that WhatsApp no longer has."""
 MAX_OPTIONS = 50
@@ -195,7 +195,7 @@ class NeonizeSession:
         """
         while True:
             name, event = await self._events.get()
-            # Nobody tells when the disk has room again.
+            # No event reports that the disk has room again.
             while not await self._handle_event(name, event):  # noqa: ASYNC110
                 await asyncio.sleep(SPOOL_PAUSE_SECONDS)
 
@@ -214,7 +214,7 @@ class NeonizeSession:
     async def _run_slow_calls(self) -> None:
         """Run the queued calls of the library, one after another, until cancelled.
 
-        They may take long, so they are kept apart from the events: no message waits for them. A call that
+        They may take long, so they are not run with the events: no message waits for them. A call that
         fails or takes too long is logged.
         """
         while True:
@@ -233,7 +233,7 @@ class NeonizeSession:
         Before that, store what the message shows about people and its chat. A message that the host does not
         need is only counted and logged.
         """
-        # It may be one that could not be decrypted before, and that its sender has sent again.
+        # The message may be one that could not be decrypted before, and that its sender has sent again.
         timer = self._unreadable.pop(event.Info.ID, None)
         if timer is not None:
             timer.cancel()
@@ -315,10 +315,10 @@ class NeonizeSession:
             return Vote(question=question_and_options[0] if question_and_options else "")
         hashes = tuple(option_hash.hex() for option_hash in vote.selectedOptions[:MAX_OPTIONS])
         if not question_and_options:
-            # It may be a poll of the account itself that `Sender` has not recorded yet. The host knows its
+            # The poll may be one of the account itself that `Sender` has not recorded yet. The host knows its
             # options.
             return Vote(hashes=hashes)
-        chosen = message_text.chosen(question_and_options[1:], vote.selectedOptions)
+        chosen = message_text.chosen_options(question_and_options[1:], vote.selectedOptions)
         return Vote(question=question_and_options[0], chosen=chosen, hashes=hashes)
 
     async def _on_connected(self, _: Any) -> None:
@@ -373,7 +373,7 @@ class NeonizeSession:
     async def _on_silence(self, _: Any) -> None:
         """Report a connection that does not answer as broken.
 
-        If that lasts, the host starts this process anew.
+        If it does not answer for long, the host ends this process and starts another.
         """
         if self._is_connected:
             self._report_down("disconnected", "WhatsApp does not answer any more")
@@ -388,8 +388,8 @@ class NeonizeSession:
     def _report_down(self, state: State, reason: str, *, until_ms: int = 0) -> None:
         """Note that there is no connection, and report it to the host.
 
-        The report has the `state` that this means, and the `reason`. `until_ms` is the end of a ban in epoch
-        milliseconds; 0 for other states.
+        The report has this `state` and this `reason`. `until_ms` is the end of a ban in epoch milliseconds; 0
+        for other states.
         """
         self._is_connected = self._is_silent = False
         self._emit(StateReport(state=state, reason=reason, until_ms=until_ms))
@@ -490,7 +490,7 @@ class NeonizeSession:
         self._emit(response)
 
     def _note_acknowledged(self, acknowledgement: SetAsideAcknowledged | MessageAcknowledged) -> None:
-        """Store that the host needs a message no longer, or knows of some that cannot be read.
+        """Store that the host needs a message no longer, or that the owner knows of unreadable messages.
 
         The read receipt of a message is queued, if it gets one.
 
@@ -590,7 +590,7 @@ class NeonizeSession:
         return BridgeResponse(id=request.id)
 
     def _note_download_ended(self, fetching: asyncio.Task[bytes]) -> None:
-        """Remove a download that has ended from those that run, so that another one can start."""
+        """Remove an ended download from the running ones, so that another one can start."""
         self._downloads.discard(fetching)
         if not fetching.cancelled():
             fetching.exception()  # retrieved here, since nobody awaits the task after its request timed out

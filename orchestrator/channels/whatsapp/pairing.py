@@ -169,7 +169,7 @@ class Pairing:
             process.result()
 
     def _on_report(self, report: FromBridge) -> None:
-        """Publish the progress of pairing that a report of the bridge process means."""
+        """Publish the progress of pairing that a report of the bridge process shows."""
         match report:
             case PairingCode():
                 until_ms = self._clock.now_ms() + report.seconds * 1000

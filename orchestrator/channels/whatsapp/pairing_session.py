@@ -111,7 +111,7 @@ class PairingSession:
 def _failed_result(task: asyncio.Task[Any]) -> PairingEnd:
     """Return the failed result of pairing when a task ended before a phone had accepted a code.
 
-    It is the error of the task; without an error, the codes have expired.
+    Its text is the error of the task, or "expired" if the task ended without an error.
     """
     error = task.exception()
     if error is None:

@@ -406,7 +406,7 @@ def _typed_value(expected_type: Any, value: Any, where: str) -> Any:
     if get_origin(expected_type) is tuple and isinstance(value, list):
         return tuple(_typed_value(options[0], item, where) for item in value)
     is_of_type = value in options if get_origin(expected_type) is Literal else type(value) is expected_type
-    # JSON writes a float such as 60.0 like an integer at times.
+    # JSON may write a float such as 60.0 like an integer.
     if is_of_type or (expected_type is float and type(value) is int):
         return value
     raise BadBridgeLine(f"{where}: it cannot be a {type(value).__name__} or has no such value")

@@ -41,12 +41,12 @@ def pause_seconds(failures: int, *, chance: float) -> float:
     return doubled_pause(FIRST_SECONDS, LONGEST_SECONDS, failures=failures) * (1 - chance / 2)
 
 
-def rest_seconds(end: StateReport, *, failures: int, now_ms: int, chance: float) -> float:
-    """Return the seconds to wait before the next connection after a login ended with the state `end`.
+def wait_seconds_after(end: StateReport, *, failures: int, now_ms: int, chance: float) -> float:
+    """Return the seconds to wait before the next connection, after one ended with the state `end`.
 
     After a ban it is the time until its end, but at least `LEAST_BAN_SECONDS`. `failures` is the number of
-    failed connections in a row, `chance` a random number from 0 to 1: only the wait after states that have no
-    time of their own depends on these.
+    failed connections in a row, and `chance` a random number from [0, 1): both count only after a state that
+    has no fixed wait.
     """
     match end.state:
         case "logged_out":

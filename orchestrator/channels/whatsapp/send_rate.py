@@ -59,7 +59,10 @@ class SendRateLimiter:
         await asyncio.sleep(self.book(chat) / 1000)
 
     def wait_ms(self, chat: str) -> int:
-        """Return the milliseconds that a message to `chat` has to wait now, without jitter. Books nothing."""
+        """Return the milliseconds that a message to `chat` has to wait now, without jitter.
+
+        Nothing is reserved.
+        """
         chat_ms = self._next_in_chat_ms.get(chat, 0) - self._clock.steady_ms()
         return max(0, chat_ms, math.ceil(self._bucket.wait_ms()))
 

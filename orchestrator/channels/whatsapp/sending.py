@@ -38,7 +38,7 @@ UPLOAD_SECONDS = 60.0
 UPLOAD_BYTES_PER_SECOND = 100_000
 """Bytes of a file for which an upload gets one second more."""
 MAX_UPLOADS = 4
-"""Uploads that may run at a time. A hanging call occupies its thread for ever, and others need some too."""
+"""Uploads that may run at a time. A hanging call never frees its thread, and other calls need some too."""
 PROOF_SECONDS = 6.0
 """Seconds to wait for the receipt of a message that an earlier bridge process sent."""
 _PERMANENT_ERRORS = (
@@ -135,9 +135,9 @@ class Sender:
     async def _earlier_id(self, request: SendRequest) -> str | None:
         """Return WhatsApp's id under which an earlier attempt has sent the message.
 
-        `request.earlier` has the ids under which that may have been. Wait up to `PROOF_SECONDS` for a receipt
-        that proves that a message with one of these arrived; None if none comes, or if there was no earlier
-        attempt.
+        `request.earlier` has the ids under which an earlier attempt may have sent it. Wait up to
+        `PROOF_SECONDS` for a receipt that proves that a message with one of these ids arrived. None if no
+        receipt comes, or if there was no earlier attempt.
         """
         if not request.earlier:
             return None
@@ -194,7 +194,7 @@ class Sender:
         return WhatsappFile(content, await self._client.upload(content, media_types[shown_as(request)]))
 
     def _note_upload_ended(self, mark: str, upload: asyncio.Task[WhatsappFile]) -> None:
-        """Remove the upload for the message `mark`, which has ended, so that another one can start."""
+        """Remove the ended upload of the message `mark` (the host's id), so that another one can start."""
         del self._uploads[mark]
         if not upload.cancelled():
             upload.exception()  # retrieved here, since nobody awaits the task after its time was over
@@ -214,7 +214,7 @@ class Sender:
         for message_id in request.earlier:
             await self._client.revoke_message(jid_of(chat), jid_of(self._own), message_id)
         message = await self._compose(request, file)
-        # It contains the host's id, by which later attempts find the id that the library chooses.
+        # The secret contains the host's id, by which later attempts find the id that the library chooses.
         message.messageContextInfo.messageSecret = neonize_database.secret_of(request.mark)
         response = await self._client.send_message(jid_of(chat), message)
         if request.options:

@@ -67,9 +67,9 @@ class Spool:
         )
         return Delivered(n=int(cursor.lastrowid or 0), message=message)
 
-    def remove(self, n: int) -> None:
-        """Remove the message `n`, which the host has acknowledged."""
-        self._connection.execute("DELETE FROM inbox WHERE n = ?", (n,))
+    def remove(self, number: int) -> None:
+        """Remove the message with this number, which the host has acknowledged."""
+        self._connection.execute("DELETE FROM inbox WHERE n = ?", (number,))
 
     def unacknowledged(self) -> StoredMessages:
         """Return the messages that the host has not acknowledged.
@@ -79,22 +79,23 @@ class Spool:
         """
         # As bytes: one text that is not UTF-8 would otherwise end the reading of all of them.
         rows = self._connection.execute("SELECT n, CAST(message AS BLOB) FROM inbox ORDER BY n").fetchall()
-        reported = {n for (n,) in self._connection.execute("SELECT n FROM reported")}
+        reported = {number for (number,) in self._connection.execute("SELECT n FROM reported")}
         readable: list[Delivered] = []
         set_aside: list[int] = []
-        for n, raw in rows:
+        for number, raw in rows:
             try:
-                readable.append(Delivered(n=n, message=protocol.message_of(raw.decode())))
+                readable.append(Delivered(n=number, message=protocol.message_of(raw.decode())))
             except (BadBridgeLine, UnicodeDecodeError) as error:
-                log.warning("the stored message %d cannot be read and is set aside: %s", n, error)
-                if n not in reported:
-                    set_aside.append(n)
+                log.warning("the stored message %d cannot be read and is set aside: %s", number, error)
+                if number not in reported:
+                    set_aside.append(number)
         return StoredMessages(readable=readable, set_aside=tuple(set_aside))
 
     def note_reported(self, numbers: Iterable[int]) -> None:
         """Store that the owner is notified of the messages with these numbers, which cannot be read."""
         self._connection.executemany(
-            "INSERT INTO reported (n) VALUES (?) ON CONFLICT (n) DO NOTHING", [(n,) for n in numbers]
+            "INSERT INTO reported (n) VALUES (?) ON CONFLICT (n) DO NOTHING",
+            [(number,) for number in numbers],
         )
 
     def note_sent(self, mark: str, message_id: str) -> None:

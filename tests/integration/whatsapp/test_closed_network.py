@@ -118,13 +118,13 @@ async def test_a_login_without_a_network_fails_rests_longer_each_time_and_ends_w
     )
     channel = WhatsAppChannel(context, command=walled, chance=lambda: 0.0)
     pauses: list[float] = []
-    rest = reconnect_policy.rest_seconds
+    rest = reconnect_policy.wait_seconds_after
 
     def noted(*given: Any, **more: Any) -> float:
         pauses.append(rest(*given, **more))
         return pauses[-1]
 
-    monkeypatch.setattr(reconnect_policy, "rest_seconds", noted)
+    monkeypatch.setattr(reconnect_policy, "wait_seconds_after", noted)
 
     async def receive(_: Any, **__: Any) -> None:
         raise AssertionError("nothing can come in")
