@@ -140,8 +140,8 @@ def database(
     evaluated, and only SQLite's own functions exist.
 
     Raises:
-        BackupError: it is missing, no database, damaged, or larger than `MAX_DATABASE_BYTES`; or all reads
-            together take more than `MAX_STEPS` steps.
+        BackupError: the file is missing, no database, damaged, or larger than `MAX_DATABASE_BYTES`; or all
+            reads together take more than `MAX_STEPS` steps.
     """
     copy = scratch / "copy.db"
     try:

@@ -102,8 +102,8 @@ def _check_target(home: Home, target: Path) -> None:
     if partial.exists() or partial.is_symlink():
         raise BackupError(f"{partial} is there: an export is under way, or broke off; then remove it.")
     # Containers have folders in these, and the next backup would have the export.
-    own = (home.groups, home.data, home.database.parent)
-    if any(target.parent.resolve().is_relative_to(folder.resolve()) for folder in own):
+    own_folders = (home.groups, home.data, home.database.parent)
+    if any(target.parent.resolve().is_relative_to(folder.resolve()) for folder in own_folders):
         raise BackupError(f"{target} would be inside the home's own folders: choose a place outside.")
 
 
@@ -169,10 +169,10 @@ class _ExportFolder:
     taken_by_folders: set[str] = field(default_factory=set)
     """The paths of the folders that the files are in, case-folded."""
     numbers: dict[tuple[str, int], int] = field(default_factory=dict)
-    """The last number that `_free_path` tried for a path, by what it is called with: see there."""
+    """The last number that `_free_path` tried, by the case-folded path and the number of sets searched."""
 
     def write(self, name: str, body: bytes) -> None:
-        """Write `body` to the new file `name` of the export, or append it if this export has written that."""
+        """Write `body` to the new file `name` of the export; append it if this export has made the file."""
         path = self.root / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         mode = "ab" if name in self.files else "xb"
@@ -206,7 +206,7 @@ class _ExportFolder:
                 # Only now: a folder without a file in it would be in the way of a file with its name.
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 with open(path, "xb", opener=_private) as file:
-                    # An agent may append to the file for ever: no more is copied than it had at first.
+                    # An agent may append to the file all the time: only the size that it had is copied.
                     shutil.copyfileobj(attachments.LimitedReader(body, status.st_size), file)
         except attachments.FileRefused:
             self.leave_out(source)
@@ -217,7 +217,8 @@ class _ExportFolder:
     def _free_name(self, name: str) -> str | None:
         """Return a path that this export does not have yet: `name`, or `name` with numbers in its parts.
 
-        Its folders may be there already, but not as files. None if all numbers of a part are taken.
+        The export may have its folders already, but no file may have the path of one of them. None if all
+        numbers of a part are taken.
         """
         *folders, last = name.split("/")
         prefix = ""
@@ -231,7 +232,7 @@ class _ExportFolder:
     def _free_path(self, path: str, *taken: Container[str]) -> str | None:
         """Return `path`, with a number in its name if one of `taken` contains it.
 
-        `taken` have case-folded paths. So `notes.md` becomes `notes-2.md`. None if all numbers below
+        So `notes.md` becomes `notes-2.md`. The paths in `taken` are case-folded. None if all numbers below
         `MAX_FILES` are taken.
         """
         whole = PurePath(path)
@@ -322,9 +323,9 @@ def _walk(descriptor: int, prefix: str, leave_out: Callable[[str], None], depth:
 
     Pipes and sockets count as files here; to copy one is refused later. Each path begins with `prefix`, which
     is the path of the directory with a slash at the end, or empty. `leave_out` is called with the path of
-    each symbolic link, and of each directory below that cannot be read or is removed meanwhile. Of a
-    directory with more than `MAX_FILES` entries, the others are skipped. Raises `OSError` if the open
-    directory itself cannot be read.
+    each symbolic link, and of each directory below that cannot be read or is removed meanwhile. Only the
+    first `MAX_FILES` entries of a directory, by name, are used. Raises `OSError` if the open directory itself
+    cannot be read.
     """
     with os.scandir(descriptor) as listed:
         entries = sorted(listed, key=lambda entry: entry.name)
@@ -463,25 +464,25 @@ def _archived_row(line: bytes) -> dict[str, Any]:
 
 
 async def _write_lists(tx: Tx, group: Group, folder: _ExportFolder, *, zone: ZoneInfo) -> None:
-    """Write the scheduled tasks, the reminders and the board, each as a page and as JSON.
+    """Write the scheduled tasks, the reminders and the tasks of the dashboard, each as a page and as JSON.
 
-    Scheduled tasks that have ended are written, too, and so are the finished tasks of the board.
+    Scheduled tasks that have ended are written, too, and so are the finished tasks of the dashboard.
     """
     scheduled = [
         {**scheduled_task_service.to_row(task), "when": scheduled_task_service.describe(task)}
         for task in await tasks.every(tx, group.folder, with_ended=True)
     ]
     _write_list(folder, "scheduled-tasks", "Scheduled tasks", scheduled, heading="prompt")
-    coming = [_reminder(row, zone) for row in await board_notifications.reminders(tx, group.folder)]
-    _write_list(folder, "reminders", "Reminders to come", coming, heading="text")
-    board = [
+    reminders = [_reminder(row, zone) for row in await board_notifications.reminders(tx, group.folder)]
+    _write_list(folder, "reminders", "Reminders to come", reminders, heading="text")
+    dashboard_tasks = [
         _board_task(row, zone)
         for row in (
             *await board_tasks.on_board(tx, group.folder),
             *await board_tasks.history(tx, group.folder),
         )
     ]
-    _write_list(folder, "board-tasks", "Tasks of the board", board, heading="title")
+    _write_list(folder, "board-tasks", "Tasks of the board", dashboard_tasks, heading="title")
 
 
 def _write_list(

@@ -60,7 +60,7 @@ def restore(
     The earlier files are moved to a folder beside the home. `say` shows a line of the progress to a person.
 
     Raises:
-        BackupError: it is damaged or not a backup, or the home is not empty and `force` is false.
+        BackupError: `source` is damaged or not a backup, or the home is not empty and `force` is false.
         StoreTooNew: a newer Andy wrote it.
         HomeError: Andy runs on the home, or the home cannot be written.
         After each of them the home is unchanged.
@@ -147,7 +147,7 @@ def place(
             unpacked = Unpacked.of(source, stage, BackupProgress(say, clock=clock))
             manifest = unpacked.manifest
             contents = unpacked.contents
-            outgoing.settle(stage.path(archive.DATABASE), home, stage.path(outgoing.FOLDER))
+            outgoing.set_file_paths(stage.path(archive.DATABASE), home, stage.path(outgoing.FOLDER))
             _give_to_agents(stage)
             files = [name for name in (*archive.FILES, archive.SECRETS) if stage.path(name).exists()]
             replaced_paths = [*stage.children("groups"), *STORE, *REPLACED, *OF_TURNS, *files]
@@ -202,7 +202,7 @@ def _copy_database(home: Home, source: Path, stage: Stage) -> BackupContents:
     except sqlite3.Error as error:
         raise BackupError(f"{source} is damaged itself ({error}). Nothing was changed.") from error
     _check_store(copy, source)
-    outgoing.settle(copy, home, home.root / outgoing.FOLDER)
+    outgoing.set_file_paths(copy, home, home.root / outgoing.FOLDER)
     return BackupContents().with_file(copy.stat().st_size)
 
 
@@ -227,7 +227,7 @@ def _carry_over_sign_ins(restored: Path, present: Path) -> None:
 
 
 def _check_store(path: Path, source: Path) -> int:
-    """Check the unpacked database at `path`, close it to other users, and return its version.
+    """Check the unpacked database at `path`, let only its owner read it, and return its version.
 
     `source`, the backup, is named in errors. Raises `BackupError`, `StoreTooNew`.
     """
@@ -365,7 +365,7 @@ class Unpacked:
             raise self.refusal("it is incomplete")
 
     def _text(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-        """Return the content of a file in the archive. Raises `BackupError` if it is none or over 64 KiB."""
+        """Return the bytes of a file in the archive. Raises `BackupError` for no file, or one over 64 KiB."""
         file = tar.extractfile(member)
         if file is None or member.size > 65536:
             raise self.refusal(f"'{member.name}' is not a file of the expected size")
@@ -389,14 +389,14 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None
 
 
 def _in_a_line(error: Exception) -> str:
-    """Return an error's text on one line, cut; its class if it has none."""
+    """Return an error's text on one line, cut to 200 characters; the name of its class if it has no text."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _give_to_agents(stage: Stage) -> None:
     """Make the agents' user the owner of the unpacked files of agents.
 
-    Only root can do that, and only for root it is needed: else host and agents are the same user.
+    Only root can and must do that: without root, the host and the agents run as the same user.
     """
     if os.geteuid() != 0:
         return

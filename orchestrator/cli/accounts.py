@@ -158,9 +158,9 @@ def audit(
     begin = terminal.since_ms(since, at)
 
     async def rows(tx: Tx) -> list[AuditView]:
-        """Return the rows of the audit log. Those of a removed group are returned, too.
+        """Return the rows of the audit log, also those of a removed group.
 
-        Raises `UnknownGroup` if there are none, and no such group.
+        Raises `UnknownGroup` if there are no rows and no group has the name.
         """
         audit_rows = await audit_reports.rows(tx, group, since_ms=begin, limit=limit)
         if group is not None and not audit_rows:

@@ -12,8 +12,11 @@ from cyclopts import App, Parameter
 from orchestrator.cli.options import HomeOption, JsonOption, read, show
 
 if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
     from orchestrator.groups.secret_addresses import NewAddress
     from orchestrator.store.access.secret_addresses import SecretAddress
+    from orchestrator.store.database import Tx
     from orchestrator.store.schedule.followed_calendars import FollowedCalendar
 
 calendar_app = App(name="calendar")
@@ -212,7 +215,7 @@ async def _unfollow(home: Path | None, group: str, name: str) -> None:
         await service.unfollow(tx, group, name, now_ms=SystemClock().now_ms())
 
 
-async def _followed_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
+async def _followed_rows(group: str | None, tx: Tx) -> list[dict[str, Any]]:
     """Return the calendars that a group follows, as rows for `--json`; those of all groups if it is None."""
     from orchestrator.store.groups import groups
     from orchestrator.store.schedule import followed_calendars
@@ -236,7 +239,7 @@ def _followed_row(calendar: FollowedCalendar) -> dict[str, Any]:
     }
 
 
-def _followed_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
+def _followed_lines(rows: list[dict[str, Any]], *, zone: ZoneInfo) -> list[str]:
     """Return the calendars that groups follow as the lines of a table for people.
 
     `rows` are those that `--json` prints; times are shown in `zone`.
@@ -262,10 +265,10 @@ def _followed_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
     )
 
 
-async def _add(group: str, name: str, tx: Any, now_ms: int) -> NewAddress:
+async def _add(group: str, name: str, tx: Tx, now_ms: int) -> NewAddress:
     """Make and return a secret address at which calendar programs read a group's events.
 
-    `name` says what it is for; `tx` is the transaction.
+    `name` is the device or person that the address is for. Raises `UnknownGroup`.
     """
     from orchestrator.groups import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
@@ -273,15 +276,15 @@ async def _add(group: str, name: str, tx: Any, now_ms: int) -> NewAddress:
     return await secret_addresses.add(tx, AddressKind.CALENDAR, group, name=name, now_ms=now_ms)
 
 
-async def _revoke(address_id: int, tx: Any, now_ms: int) -> SecretAddress:
-    """Make a secret address for calendar programs useless, and return it; `tx` is the transaction."""
+async def _revoke(address_id: int, tx: Tx, now_ms: int) -> SecretAddress:
+    """Make a secret address for calendar programs useless, and return the address."""
     from orchestrator.groups import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
 
     return await secret_addresses.revoke(tx, AddressKind.CALENDAR, address_id, now_ms=now_ms)
 
 
-async def _address_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
+async def _address_rows(group: str | None, tx: Tx) -> list[dict[str, Any]]:
     """Return a group's addresses for calendar programs as rows for `--json`; None means all groups."""
     from orchestrator.store.access import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
@@ -322,7 +325,7 @@ def _new_address_lines(row: dict[str, Any], *, is_public: bool) -> list[str]:
     return lines
 
 
-def _address_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
+def _address_lines(rows: list[dict[str, Any]], *, zone: ZoneInfo) -> list[str]:
     """Return addresses for calendar programs as the lines of a table for people.
 
     `rows` are those that `--json` prints; times are shown in `zone`.

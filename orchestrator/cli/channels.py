@@ -124,7 +124,7 @@ async def switch_on(home: Home, name: str, provided: Mapping[str, str]) -> str:
 
     Raises:
         UnknownChannel: no channel has this name.
-        UsageError: an answer is missing, or is of no question of this channel.
+        UsageError: an answer is missing, or belongs to no question of this channel.
         BadRequest, ChannelError: the login fails; nothing is changed then.
     """
     from orchestrator.channels import discovery, switching
@@ -148,8 +148,8 @@ async def switch_on(home: Home, name: str, provided: Mapping[str, str]) -> str:
 def _prompt(question: LoginQuestion) -> str:
     """Return the answer to a question of a messenger's login.
 
-    It is typed at a terminal. Without one, a secret is read as a line of stdin, and for any other question
-    the default counts. A question that is rarely needed is not asked at all: its default counts.
+    It is typed at the terminal. If stdin is no terminal, a secret is read as one line of stdin, and any other
+    answer is the question's default. A question that is rarely needed is not asked: its default is returned.
 
     Raises:
         UsageError: there is neither an answer nor a default.
@@ -166,7 +166,7 @@ def _prompt(question: LoginQuestion) -> str:
         hint = f" [{question.default}]" if question.default else ""
         read = lambda: input(f"{question.text}{hint}: ")  # noqa: E731 - one of two ways to read
     else:
-        read = str  # nobody can be asked: an empty answer, so that the default counts
+        read = str  # nobody can be asked: an empty answer, so that the default is used
     answer = typed(read).strip() or question.default
     if not answer:
         how = "as a line on stdin" if question.is_secret else f"with --set {question.name}=…"

@@ -12,8 +12,11 @@ from orchestrator.base import installation
 from orchestrator.cli.options import HomeOption, JsonOption, read, show
 
 if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
     from orchestrator.groups.secret_addresses import NewAddress
     from orchestrator.store.access.secret_addresses import SecretAddress
+    from orchestrator.store.database import Tx
 
 hooks_app = App(name="hooks")
 
@@ -85,11 +88,10 @@ def revoke(
     print(f"Hook {revoked.id} of '{revoked.folder}' is revoked: its address takes nothing any more.")
 
 
-async def _add(group: str, name: str, asks: bool, tx: Any, now_ms: int) -> NewAddress:  # noqa: FBT001
+async def _add(group: str, name: str, asks: bool, tx: Tx, now_ms: int) -> NewAddress:  # noqa: FBT001
     """Make and return the address of a hook, to which a program posts texts for a group.
 
-    `name` is the sender of these texts. `asks` says that each text calls the group's agent. `tx` is the
-    transaction.
+    `name` is the sender of these texts. `asks` says that each text calls the group's agent.
     """
     from orchestrator.groups import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
@@ -97,15 +99,15 @@ async def _add(group: str, name: str, asks: bool, tx: Any, now_ms: int) -> NewAd
     return await secret_addresses.add(tx, AddressKind.HOOK, group, name=name, is_request=asks, now_ms=now_ms)
 
 
-async def _revoke(address_id: int, tx: Any, now_ms: int) -> SecretAddress:
-    """Make the address of a hook useless, and return it; `tx` is the transaction."""
+async def _revoke(address_id: int, tx: Tx, now_ms: int) -> SecretAddress:
+    """Make the address of a hook useless, and return the address."""
     from orchestrator.groups import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
 
     return await secret_addresses.revoke(tx, AddressKind.HOOK, address_id, now_ms=now_ms)
 
 
-async def _hook_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
+async def _hook_rows(group: str | None, tx: Tx) -> list[dict[str, Any]]:
     """Return the hooks of a group as rows for `--json`; those of all groups if it is None."""
     from orchestrator.store.access import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
@@ -141,7 +143,7 @@ def _new_hook_lines(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def _hook_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
+def _hook_lines(rows: list[dict[str, Any]], *, zone: ZoneInfo) -> list[str]:
     """Return hooks, addresses to which programs post, as the lines of a table for people.
 
     `rows` are those that `--json` prints; times are shown in `zone`.

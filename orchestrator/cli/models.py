@@ -100,8 +100,12 @@ def list_services(*, as_json: JsonOption = False, home: HomeOption = None) -> No
     from orchestrator.store.settings import model_services
 
     services, source = terminal.read(home, model_services.every), _credentials(home)
-    # First, for the error: without the keys, nothing is listed.
-    has_key = {each.key_env: source.is_usable(each.key_env) for each in services if each.key_env is not None}
+    # Read before anything is printed: an unreadable `.env` is an error.
+    has_key = {
+        service.key_env: source.is_usable(service.key_env)
+        for service in services
+        if service.key_env is not None
+    }
     settings = terminal.settings_to_show(terminal.home_of(home))
     read(
         home,
@@ -155,7 +159,7 @@ def ask_for_abilities(
     rows = [
         {"name": finding.name, "is_there": finding.is_there, "detail": finding.detail} for finding in findings
     ]
-    show(rows, lambda each: [_finding_line(row) for row in each], as_json=as_json)
+    show(rows, lambda shown_rows: [_finding_line(row) for row in shown_rows], as_json=as_json)
     if findings[0].is_there:
         return 0
     if findings[0].error is ModelError.OUTAGE:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from orchestrator.containers.swarm.nodes import NodeView
 
 THROUGH = "python:3-alpine"
+"""The image in which the copying task runs on a node that has no earlier agent image."""
 
 nodes_app = App(name="nodes")
 

@@ -38,7 +38,8 @@ YesOption = Annotated[bool, Parameter(name="--yes", negative="", help="Do not as
 def is_confirmed(question: str, *, yes: bool) -> bool:
     """Ask a person a question, and return whether they confirm.
 
-    With `yes`, the option `--yes`, nobody is asked. Without a terminal it is False, and stderr says why.
+    With `yes`, the option `--yes`, nobody is asked, and the result is True. Without a terminal it is False,
+    and stderr says why.
     """
     if yes:
         return True

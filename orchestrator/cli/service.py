@@ -190,9 +190,9 @@ def _limits(unit: ServiceUnit, owner: str | None, *, is_fenced: bool) -> str:
 
 
 def _namespace_limits(owner: str | None, *, is_system: bool) -> str:
-    """Return the lines of the unit file that need namespaces, for the user who runs the unit.
+    """Return the lines of the unit file that need namespaces.
 
-    `owner` is that user of a unit of the machine; None for a unit of this user.
+    `owner` is the user that a unit of the machine runs as; None for a unit of this user.
     """
     is_of_root = _is_of_root(owner)
     # A unit of the machine needs no such line. One of root must not have it: in a user namespace of its own,
@@ -204,7 +204,7 @@ def _namespace_limits(owner: str | None, *, is_system: bool) -> str:
 
 
 def _is_of_root(owner: str | None) -> bool:
-    """Return whether root runs the unit; `owner` is its user, None for a unit of this user."""
+    """Return whether root runs a unit; `owner` is the unit's user, None for a unit of this user."""
     if owner is None:
         return os.geteuid() == 0
     return owner == "root"
@@ -367,7 +367,7 @@ async def _refuse_other_host(unit: ServiceUnit, home: Path | None) -> None:
     from orchestrator.cli import terminal
 
     properties = unit.systemctl("show", unit.file_name, "--property=ActiveState")
-    # The unit's own Andy is restarted by what follows.
+    # The unit runs an Andy already, which `install` restarts.
     if "ActiveState=active" in properties:
         return
     try:
@@ -382,7 +382,7 @@ async def _refuse_other_host(unit: ServiceUnit, home: Path | None) -> None:
 async def _runtime(home: Path | None) -> str | None:
     """Return the runtime that is written into the unit.
 
-    It is `docker` if the setting is `auto` and an engine answers now; otherwise None: the setting counts.
+    It is `docker` if the setting is `auto` and an engine answers now; otherwise None: Andy uses the setting.
     """
     from orchestrator.cli import terminal
     from orchestrator.containers.docker import runtime as docker_engine

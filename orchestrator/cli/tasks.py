@@ -32,6 +32,7 @@ DONE = {
     "cancel": "is cancelled for good",
     "run": "is queued for a run now",
 }
+"""The actions on a scheduled task, each with the text that follows the task's id when it was applied."""
 
 
 @tasks_app.command(name="list")

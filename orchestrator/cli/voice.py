@@ -50,9 +50,9 @@ def install(
     if not report["library"]:
         raise VoiceNotReady(_library_help())
     target = Path(report["folder"])
-    # Filled under another name: a download that breaks off must not pass for a model.
+    # Filled under another name: a download that breaks off must not be taken for a model.
     partial = target.with_name(f".{target.name}.partial")
-    # An earlier try that was killed may have left some.
+    # An earlier try that was killed may have left files there.
     shutil.rmtree(partial, ignore_errors=True)
     try:
         if folder is not None:

@@ -172,10 +172,10 @@ class SnapshotWriter:
                 await self._write(view)
 
     async def _until_altered(self, events: asyncio.Queue[HostEvent]) -> bool:
-        """Wait for an event that may change what a group sees; return False if none comes in time.
+        """Wait for an event after which a group's files may be outdated, and return True.
 
-        The queue is empty then: the write that follows covers all its events. An event during that write
-        stays for the next one.
+        Return False if none comes within `SWEEP_SECONDS`. With True, the queue was emptied: the write that
+        follows covers all events in it. An event during that write stays in the queue for the next write.
         """
         deadline = asyncio.get_running_loop().time() + SWEEP_SECONDS
         while True:

@@ -222,7 +222,7 @@ async def _too_many(tx: Tx, caller: CommandCaller, turn: Turn | None) -> str | N
 
 
 async def _notify_of_flood(tx: Tx, caller: CommandCaller) -> None:
-    """Notify the owner, once a day per group, that an agent sends more messages than it may."""
+    """Notify the owner, once a day per group, that an agent sends too many messages outside of its turns."""
     folder, day = caller.group.folder, local_iso(caller.now_ms, caller.zone)[:10]  # the date
     text = (
         f"⚠️ The agent of '{folder}' sends messages that nobody asked for: more than {MAX_OUTSIDE_AN_HOUR} "

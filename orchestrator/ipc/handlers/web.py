@@ -20,7 +20,7 @@ TOO_LATE = "The search waited too long behind other commands: nothing was sent. 
 async def search_web(tx: Tx, caller: CommandCaller, command: SearchWeb) -> CommandResult:
     """Return the result of a web search, which was made before this transaction.
 
-    A slow search service would otherwise block the database. There is no result if nobody searches here.
+    A slow search service would otherwise block the database. Without a result, the command is refused.
     """
     del tx, command
     return caller.early_result or refused("not_available", "Nobody searches the web for this group.")
