@@ -199,8 +199,8 @@ def columns(connection: sqlite3.Connection, table: str) -> frozenset[str]:
     if ordinary_table is None:
         return frozenset()
     # `hidden` is 0 for ordinary columns; to read a generated one would evaluate an expression of this schema.
-    listed = connection.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table,))
-    return frozenset(row["name"] for row in listed if row["hidden"] == 0)
+    column_rows = connection.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table,))
+    return frozenset(row["name"] for row in column_rows if row["hidden"] == 0)
 
 
 def rows(

@@ -76,12 +76,12 @@ def back_up(
     try:
         _check_target(home, target, replaces=replaces)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=SCRATCH) as temporary_folder:
-            whole = Path(temporary_folder, "whole")
-            with open(whole, "xb", opener=_private) as file:
+            complete_file = Path(temporary_folder, "whole")
+            with open(complete_file, "xb", opener=_private) as file:
                 writer = _gather(file, home, Path(temporary_folder), with_env=with_env, clock=clock, say=say)
                 # On the disk before it gets its name: a power cut leaves no half backup under it.
                 os.fsync(file.fileno())
-            whole.replace(target)
+            complete_file.replace(target)
     except (OSError, tarfile.TarError) as error:
         writable = archive.writable_place(home, target, error)
         fix = f" Name a file in {writable.parent}, such as {writable}." if writable else ""

@@ -92,13 +92,13 @@ def _groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome) -> d
             foreign.left_out.append(f"the group {folder}: its folder has no name that can be used")
             continue
         # An agent without a chat has one empty wiring here, and so a group without a chat.
-        first, *others = [
+        first, *other_wirings = [
             wiring for wiring in wirings.get(agent_id, []) if text(wiring, "messaging_group_id") in chats
         ] or [{}]
         chat_row = chats.get(text(first, "messaging_group_id"), {})
         channel, chat = _chat(chat_row)
         pattern = text(first, "engage_pattern")
-        for wiring in others:
+        for wiring in other_wirings:
             other_chat = " ".join(_chat(chats[text(wiring, "messaging_group_id")]))
             foreign.left_out.append(
                 f"{folder}: its chat {other_chat}: 'andy groups add-chat {folder} CHAT' adds one more"

@@ -107,9 +107,9 @@ def read(root: Path, scratch: Path) -> ForeignHome:
     _add_jobs(reading, scratch)
     for group in reading.foreign.groups:
         group.messages.sort(key=lambda message: message.sent_ms)
-    others = [name for name in names_in(root, "agents") if name != reading.agent]
+    other_agents = [name for name in names_in(root, "agents") if name != reading.agent]
     reading.foreign.left_out += [
-        f"agents/{name}: only the agent '{reading.agent}' is read" for name in others
+        f"agents/{name}: only the agent '{reading.agent}' is read" for name in other_agents
     ]
     reading.leave_out_some(
         len(reading.without_chat),

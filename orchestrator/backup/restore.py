@@ -372,20 +372,20 @@ class Unpacked:
         return file.read()
 
 
-def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
-    """Unpack a member into the folder `place`, without its owner and special mode bits.
+def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, target_folder: Path) -> None:
+    """Unpack a member into the folder `target_folder`, without its owner and special mode bits.
 
     Its name and kind were checked by the caller.
     """
     if hasattr(tarfile, "data_filter"):
-        tar.extract(member, place, filter="data")
+        tar.extract(member, target_folder, filter="data")
         return
     # The Python of Debian 12 has no such filter: the same is done here by hand. The owner may read and write,
     # and enter a folder; nobody else may write.
     plain = copy(member)
     plain.mode = member.mode & 0o755 | (0o700 if member.isdir() else 0o600)
     plain.uid, plain.gid, plain.uname, plain.gname = os.geteuid(), os.getegid(), "", ""
-    tar.extract(plain, place)
+    tar.extract(plain, target_folder)
 
 
 def _in_a_line(error: Exception) -> str:
@@ -406,9 +406,9 @@ def _give_to_agents(stage: Stage) -> None:
             if group.name == "global" or not group.is_dir():
                 continue
             os.lchown(group, AGENT_UID, AGENT_UID)
-            for place, folders, files in os.walk(group):
+            for directory, folders, files in os.walk(group):
                 for name in (*folders, *files):
-                    os.lchown(Path(place, name), AGENT_UID, AGENT_UID)
+                    os.lchown(Path(directory, name), AGENT_UID, AGENT_UID)
 
 
 def _make_aside_folder(root: Path, now_ms: int) -> Path:
@@ -419,9 +419,9 @@ def _make_aside_folder(root: Path, now_ms: int) -> Path:
     """
     name = f"before-restore-{datetime.fromtimestamp(now_ms / 1000).astimezone():%Y%m%d-%H%M%S}"
     is_beside = os.access(root.parent, os.W_OK) and root.parent.stat().st_dev == root.stat().st_dev
-    place = root.with_name(f"{root.name}.{name}") if is_beside else root / name
-    place.mkdir(mode=0o700)
-    return place
+    aside_folder = root.with_name(f"{root.name}.{name}") if is_beside else root / name
+    aside_folder.mkdir(mode=0o700)
+    return aside_folder
 
 
 def summary_lines(result: RestoreResult, home: Home, *, zone: ZoneInfo | None) -> list[str]:

@@ -115,7 +115,7 @@ def _back_up_first(home: Home, record: RestoreRecord, *, clock: Clock, say: Call
     at = datetime.fromtimestamp(clock.now_ms() / 1000).astimezone()
     # The second backup of the same second gets a number: `before-restore-20261122-031500-1.tar.gz`.
     base = f"before-restore-{at:%Y%m%d-%H%M%S}"
-    names = (f"{base}-{n}.tar.gz" if n else f"{base}.tar.gz" for n in itertools.count())
+    names = (f"{base}-{number}.tar.gz" if number else f"{base}.tar.gz" for number in itertools.count())
     name = next(name for name in names if not (folder / name).exists())
     say(f"Backing up what is there now to {BACKUPS}/{name} …")
     # With `.env` if the restore replaces that: its present secrets would be nowhere else.

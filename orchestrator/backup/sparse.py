@@ -31,10 +31,10 @@ def pieces(descriptor: int, status: os.stat_result) -> Data | None:
     does not report holes, and if it has `MOST_STORED_BYTES` of data or more. Afterwards the file is at its
     start.
     """
-    whole = [(0, status.st_size)] if status.st_size else []
+    whole_file = [(0, status.st_size)] if status.st_size else []
     # `st_blocks` counts pieces of 512 bytes: a file that takes all its size on the disk has no holes.
     if status.st_blocks * 512 >= status.st_size:
-        return whole
+        return whole_file
     parts: list[tuple[int, int]] = []
     try:
         for piece in _data_parts(descriptor, status.st_size):
@@ -42,12 +42,12 @@ def pieces(descriptor: int, status: os.stat_result) -> Data | None:
             if len(parts) > MOST_PIECES:
                 return None
     except OSError:
-        parts = whole
+        parts = whole_file
     finally:
         os.lseek(descriptor, 0, os.SEEK_SET)
     data_bytes = sum(length for _, length in parts)
     # A file of more data is stored as an ordinary one, with its holes written as zeros.
-    return parts if data_bytes < MOST_STORED_BYTES else whole
+    return parts if data_bytes < MOST_STORED_BYTES else whole_file
 
 
 def has_holes(data: Data, size: int) -> bool:

@@ -273,8 +273,8 @@ def _remove(path: Path) -> None:
     # The log of a deleted database is deleted, too: SQLite would apply it to the database that takes its
     # place.
     if path.suffix == ".db":
-        for end in ("-wal", "-shm"):
-            path.with_name(path.name + end).unlink(missing_ok=True)
+        for ending in ("-wal", "-shm"):
+            path.with_name(path.name + ending).unlink(missing_ok=True)
 
 
 def _listed(folder: Path) -> list[str]:

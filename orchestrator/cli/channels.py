@@ -134,8 +134,8 @@ async def switch_on(home: Home, name: str, provided: Mapping[str, str]) -> str:
         return f"{channel.title}: always on."
     unknown = sorted(set(provided) - {question.name for question in channel.questions})
     if unknown:
-        known = ", ".join(question.name for question in channel.questions) or "none"
-        raise UsageError(f"{channel.title} asks for nothing named '{unknown[0]}': it takes {known}.")
+        known_names = ", ".join(question.name for question in channel.questions) or "none"
+        raise UsageError(f"{channel.title} asks for nothing named '{unknown[0]}': it takes {known_names}.")
     answers = {
         question.name: provided.get(question.name) or _prompt(question) for question in channel.questions
     }

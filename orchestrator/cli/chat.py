@@ -205,8 +205,8 @@ def _waiting_text(state: dict[str, Any]) -> str:
     """
     joined = state.get("joined", 0)
     noun = "message" if joined == 1 else "messages"
-    others = f", answered with {joined} {noun} before it" if joined else ""
-    return f"Waiting, place {state['place']}{others}"
+    joined_note = f", answered with {joined} {noun} before it" if joined else ""
+    return f"Waiting, place {state['place']}{joined_note}"
 
 
 async def _answer_text(home_option: Path | None, state: dict[str, Any], *, is_waiting: bool) -> str:

@@ -381,16 +381,21 @@ def hint_for(
     return f"Did you mean 'andy {similar[0]}'?" if similar else ""
 
 
-def hint_within(family: str, word: str, known: Sequence[str]) -> str:
+def hint_within(family: str, word: str, command_names: Sequence[str]) -> str:
     """Return a sentence for a word that is no command of a family, such as `groups`.
 
-    It names the command with the same meaning or a similar name, else all commands of the family, `known`.
+    It names the command with the same meaning or a similar name, else all commands of the family.
+    `command_names` are the names of the family's commands.
     """
     synonyms = next((names for names in SYNONYMS if word.lower() in names), ())
-    similar = [name for name in known if name in synonyms] or difflib.get_close_matches(
-        word, known, n=1, cutoff=LEAST_LIKENESS
+    similar = [name for name in command_names if name in synonyms] or difflib.get_close_matches(
+        word, command_names, n=1, cutoff=LEAST_LIKENESS
     )
-    return f"Did you mean 'andy {family} {similar[0]}'?" if similar else f"There are: {', '.join(known)}."
+    return (
+        f"Did you mean 'andy {family} {similar[0]}'?"
+        if similar
+        else f"There are: {', '.join(command_names)}."
+    )
 
 
 def help_page(*, width: int | None = None) -> str:

@@ -247,8 +247,8 @@ def people(
         notes = [note.to_row() for note in terminal.read(home, lambda tx: _notes(tx, group))]
         show(notes, lambda rows: _note_lines(rows, group), as_json=as_json)
         return
-    known = terminal.read(home, lambda tx: _known_person(tx, group, who))
-    show(known.to_row(), lambda _: known.lines(), as_json=as_json)
+    known_person = terminal.read(home, lambda tx: _known_person(tx, group, who))
+    show(known_person.to_row(), lambda _: known_person.lines(), as_json=as_json)
 
 
 @context_app.command

@@ -49,18 +49,18 @@ def show_board(
 
     if as_json:
         shown = dashboard_service.query_group(
-            home, group, lambda tx, known: board.show(tx, known.group.folder, known.zone)
+            home, group, lambda tx, group_zone: board.show(tx, group_zone.group.folder, group_zone.zone)
         )
         print(json.dumps(shown.data, ensure_ascii=False, indent=2))
         return
 
-    async def text(tx: Tx, known: GroupZone) -> str:
+    async def text(tx: Tx, group_zone: GroupZone) -> str:
         """Return the dashboard of the known group as plain text, or a sentence that it has none."""
-        content = await board.active(tx, known.group.folder)
+        content = await board.active(tx, group_zone.group.folder)
         now_ms = SystemClock().now_ms()
         if content is None:
-            return str(NoDashboard(known.group.folder))
-        return summary.render(content, now_ms=now_ms, zone=known.zone)
+            return str(NoDashboard(group_zone.group.folder))
+        return summary.render(content, now_ms=now_ms, zone=group_zone.zone)
 
     print(dashboard_service.query_group(home, group, text))
 

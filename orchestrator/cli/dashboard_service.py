@@ -153,15 +153,15 @@ def _rows(
     return terminal.read(home, ask)
 
 
-async def cycles(tx: Tx, known: GroupZone, *, limit: int) -> list[dict[str, Any]]:
+async def cycles(tx: Tx, group_zone: GroupZone, *, limit: int) -> list[dict[str, Any]]:
     """Return at most `limit` runs (cycles) of the worker of a group's dashboard, the newest first."""
-    return await worker_cycles.newest(tx, known.group.folder, limit=limit)
+    return await worker_cycles.newest(tx, group_zone.group.folder, limit=limit)
 
 
-async def group_and_zone(tx: Tx, known: GroupZone) -> GroupZone:
+async def group_and_zone(tx: Tx, group_zone: GroupZone) -> GroupZone:
     """Return the known group and its time zone: the query for `query_group`, if only these are needed."""
     del tx
-    return known
+    return group_zone
 
 
 @asynccontextmanager
@@ -297,12 +297,12 @@ def write_files(home: Path | None, folder: str | None, directory: Path) -> list[
         NoDashboard: the group has no dashboard.
         BadRequest: the directory cannot be written.
     """
-    known = query_group(home, folder, group_and_zone)
+    group_zone = query_group(home, folder, group_and_zone)
     # Read by a connection of its own and as plain rows: that takes a third of the time, and keeps nobody from
     # writing meanwhile.
-    exported = export.read(terminal.home_of(home).database, known.group.folder, known.zone)
+    exported = export.read(terminal.home_of(home).database, group_zone.group.folder, group_zone.zone)
     if exported is None:
-        raise NoDashboard(known.group.folder)
+        raise NoDashboard(group_zone.group.folder)
     try:
         export.write(directory, exported.contents)
     except OSError as error:

@@ -92,7 +92,8 @@ async def examine(
         except SettingError as error:
             add(bad(name, str(error), fix="correct ANDY_CHANNELS: see 'andy channels list'"))
     for name, check in _checks(home, settings, running, messengers, is_online=is_online):
-        # With an `error_finding` Andy may well run: the check would call his own port taken by another program.
+        # With an `error_finding` Andy may run, and the check would report his own port as taken by another
+        # program.
         if name != "port" or error_finding is None:
             add(await _run_check(name, check))
     return findings

@@ -236,8 +236,8 @@ async def clock(home: Home, settings: Settings, running: dict[str, Any] | None) 
     # Only if Andy himself has noticed a change: TZ may differ only in the environment of this command.
     if zone != settings.tz and any(finding["name"] == "TZ" for finding in status.get("settings_changed", ())):
         # The file or environment that sets TZ.
-        place = settings.origins.get("tz", "this machine")
-        text = f"TZ is {settings.tz} in {place}; Andy runs with {zone} until it is started again"
+        origin = settings.origins.get("tz", "this machine")
+        text = f"TZ is {settings.tz} in {origin}; Andy runs with {zone} until it is started again"
         if installation.is_in_compose():
             return bad("clock", text, fix="docker compose restart andy")
         # Such as "restart Andy: stop it, then 'andy up'".

@@ -206,8 +206,8 @@ def use(
                 tx, group, WorkKind(work), chosen, has_gateway=has_gateway, by=COMMAND_LINE, now_ms=now_ms
             )
             return
-        listed = [] if chosen is None else [ChosenModel(WorkKind(work), chosen)]
-        await model_choices.choose(tx, WorkKind(work), listed, has_gateway=has_gateway, now_ms=now_ms)
+        choices = [] if chosen is None else [ChosenModel(WorkKind(work), chosen)]
+        await model_choices.choose(tx, WorkKind(work), choices, has_gateway=has_gateway, now_ms=now_ms)
 
     asyncio.run(terminal.change(home, act))
     print(model_choices.outcome_text(chosen, group, WorkKind(work)))

@@ -89,9 +89,9 @@ def survey(directory_fd: int, limit: int) -> DirectorySurvey:
     """
     # Limited while listing: a container may fill its directory with millions of names.
     with os.scandir(directory_fd) as entries:
-        listed = list(islice(entries, limit))
+        looked_at = list(islice(entries, limit))
         is_cut = next(entries, None) is not None
-    names = sorted(entry.name for entry in listed if not entry.is_dir(follow_symlinks=False))
+    names = sorted(entry.name for entry in looked_at if not entry.is_dir(follow_symlinks=False))
     return DirectorySurvey(names=tuple(names), is_cut=is_cut)
 
 

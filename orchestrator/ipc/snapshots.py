@@ -224,9 +224,11 @@ class SnapshotWriter:
         text = json.dumps(content, ensure_ascii=False)
         if self._written.get(path) == text:
             return
-        whole = json.dumps({**content, **uncompared} if uncompared else content, ensure_ascii=False, indent=2)
+        full_text = json.dumps(
+            {**content, **uncompared} if uncompared else content, ensure_ascii=False, indent=2
+        )
         try:
-            await asyncio.to_thread(write_whole, path, whole + "\n")
+            await asyncio.to_thread(write_whole, path, full_text + "\n")
         except FileNotFoundError:
             return  # no container of this group has been prepared yet
         except OSError as error:
