@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -243,7 +243,7 @@ def storable(value: str) -> str:
     return value.encode("utf-8", "replace").decode()
 
 
-def moment_ms(value: object, *, zone_of_naive: Any = UTC) -> int | None:
+def moment_ms(value: object, *, zone_of_naive: tzinfo | None = UTC) -> int | None:
     """Return a time in epoch ms, from ISO text or from a number of milliseconds; None for other values.
 
     `zone_of_naive` is the zone of a text that names none; None means that of this machine.

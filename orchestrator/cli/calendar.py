@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from cyclopts import App, Parameter
 
@@ -20,6 +20,42 @@ if TYPE_CHECKING:
     from orchestrator.store.schedule.followed_calendars import FollowedCalendar
 
 calendar_app = App(name="calendar")
+
+
+class CalendarAddressView(TypedDict):
+    """An address from which calendar programs read, as `--json` prints it, without its secret.
+
+    Times are epoch milliseconds.
+    """
+
+    id: int
+    group: str
+    name: str
+    """The device or person that it is for; may be empty."""
+    since_ms: int
+    fetched_ms: int | None
+    """The time when a program last read it; None if none has."""
+
+
+class NewCalendarAddressView(CalendarAddressView):
+    """An address that was made just now, with the secret in it."""
+
+    address: str
+
+
+class FollowedCalendarView(TypedDict):
+    """A calendar that a group follows, as `--json` prints it."""
+
+    group: str
+    name: str
+    server: str
+    """The host name in the calendar's address, or the name of the line in `.env` that has the address."""
+    notice_minutes: int | None
+    """Minutes before an event at which the chat gets a message; None for no message."""
+    read_ms: int | None
+    """The time of the last successful reading, in epoch milliseconds; None if there was none."""
+    problem: str | None
+    """The reason why the last reading failed; None if it succeeded."""
 
 
 @calendar_app.command
@@ -42,7 +78,8 @@ def add(
     # First, for its error: an address that was made and cannot be shown would be of no use to anybody.
     origin = terminal.web_origin(home)
     new_address = asyncio.run(terminal.change(home, partial(_add, group, name)))
-    row = _address_row(new_address.address) | {"address": f"{origin}{new_address.path}"}
+    address = f"{origin}{new_address.path}"
+    row: NewCalendarAddressView = {**_address_row(new_address.address), "address": address}
     show(row, partial(_new_address_lines, is_public=origin.startswith("https:")), as_json=as_json)
 
 
@@ -215,7 +252,7 @@ async def _unfollow(home: Path | None, group: str, name: str) -> None:
         await service.unfollow(tx, group, name, now_ms=SystemClock().now_ms())
 
 
-async def _followed_rows(group: str | None, tx: Tx) -> list[dict[str, Any]]:
+async def _followed_rows(group: str | None, tx: Tx) -> list[FollowedCalendarView]:
     """Return the calendars that a group follows, as rows for `--json`; those of all groups if it is None."""
     from orchestrator.store.groups import groups
     from orchestrator.store.schedule import followed_calendars
@@ -224,7 +261,7 @@ async def _followed_rows(group: str | None, tx: Tx) -> list[dict[str, Any]]:
     return [_followed_row(calendar) for calendar in await followed_calendars.every(tx, folder)]
 
 
-def _followed_row(calendar: FollowedCalendar) -> dict[str, Any]:
+def _followed_row(calendar: FollowedCalendar) -> FollowedCalendarView:
     """Return a followed calendar as a row for `--json`."""
     from urllib.parse import urlsplit
 
@@ -239,11 +276,8 @@ def _followed_row(calendar: FollowedCalendar) -> dict[str, Any]:
     }
 
 
-def _followed_lines(rows: list[dict[str, Any]], *, zone: ZoneInfo) -> list[str]:
-    """Return the calendars that groups follow as the lines of a table for people.
-
-    `rows` are those that `--json` prints; times are shown in `zone`.
-    """
+def _followed_lines(rows: list[FollowedCalendarView], *, zone: ZoneInfo) -> list[str]:
+    """Return the calendars that groups follow as the lines of a table, with times in `zone`."""
     from orchestrator.base.clock import local_minute
     from orchestrator.base.tables import table
 
@@ -284,7 +318,7 @@ async def _revoke(address_id: int, tx: Tx, now_ms: int) -> SecretAddress:
     return await secret_addresses.revoke(tx, AddressKind.CALENDAR, address_id, now_ms=now_ms)
 
 
-async def _address_rows(group: str | None, tx: Tx) -> list[dict[str, Any]]:
+async def _address_rows(group: str | None, tx: Tx) -> list[CalendarAddressView]:
     """Return a group's addresses for calendar programs as rows for `--json`; None means all groups."""
     from orchestrator.store.access import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
@@ -296,7 +330,7 @@ async def _address_rows(group: str | None, tx: Tx) -> list[dict[str, Any]]:
     ]
 
 
-def _address_row(address: SecretAddress) -> dict[str, Any]:
+def _address_row(address: SecretAddress) -> CalendarAddressView:
     """Return an address for calendar programs as a row for `--json`, without its secret."""
     return {
         "id": address.id,
@@ -307,10 +341,10 @@ def _address_row(address: SecretAddress) -> dict[str, Any]:
     }
 
 
-def _new_address_lines(row: dict[str, Any], *, is_public: bool) -> list[str]:
-    """Return the lines that explain a new address for calendar programs; `row` has it with its secret.
+def _new_address_lines(row: NewCalendarAddressView, *, is_public: bool) -> list[str]:
+    """Return the lines that explain a new address for calendar programs, with its secret.
 
-    `is_public` says that other machines, such as a phone, can reach it.
+    `is_public` says that other machines, such as a phone, can reach the address.
     """
     lines = [
         row["address"],
@@ -325,11 +359,8 @@ def _new_address_lines(row: dict[str, Any], *, is_public: bool) -> list[str]:
     return lines
 
 
-def _address_lines(rows: list[dict[str, Any]], *, zone: ZoneInfo) -> list[str]:
-    """Return addresses for calendar programs as the lines of a table for people.
-
-    `rows` are those that `--json` prints; times are shown in `zone`.
-    """
+def _address_lines(rows: list[CalendarAddressView], *, zone: ZoneInfo) -> list[str]:
+    """Return addresses for calendar programs as the lines of a table, with times in `zone`."""
     from orchestrator.base.clock import local_minute
     from orchestrator.base.tables import table
 

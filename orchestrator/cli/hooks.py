@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from cyclopts import App, Parameter
 
@@ -19,6 +19,28 @@ if TYPE_CHECKING:
     from orchestrator.store.database import Tx
 
 hooks_app = App(name="hooks")
+
+
+class HookView(TypedDict):
+    """A hook, an address to which programs post, as `--json` prints it, without its secret."""
+
+    id: int
+    group: str
+    name: str
+    """The sender of the texts that come by the hook."""
+    asks: bool
+    """Whether each text calls the group's agent."""
+    since_ms: int
+    """The time when the hook was made, in epoch milliseconds."""
+    used_ms: int | None
+    """The time of the last use, in epoch milliseconds; None if it was never used."""
+    uses: int
+
+
+class NewHookView(HookView):
+    """A hook that was made just now, with its address, which contains the secret."""
+
+    address: str
 
 
 @hooks_app.command
@@ -50,7 +72,7 @@ def add(
     # First, for its error: an address that was made and cannot be shown would be of no use to anybody.
     origin = terminal.web_origin(home)
     new_address = asyncio.run(terminal.change(home, partial(_add, group, name, asks)))
-    row = _hook_row(new_address.address) | {"address": f"{origin}{new_address.path}"}
+    row: NewHookView = {**_hook_row(new_address.address), "address": f"{origin}{new_address.path}"}
     show(row, _new_hook_lines, as_json=as_json)
 
 
@@ -107,7 +129,7 @@ async def _revoke(address_id: int, tx: Tx, now_ms: int) -> SecretAddress:
     return await secret_addresses.revoke(tx, AddressKind.HOOK, address_id, now_ms=now_ms)
 
 
-async def _hook_rows(group: str | None, tx: Tx) -> list[dict[str, Any]]:
+async def _hook_rows(group: str | None, tx: Tx) -> list[HookView]:
     """Return the hooks of a group as rows for `--json`; those of all groups if it is None."""
     from orchestrator.store.access import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
@@ -117,7 +139,7 @@ async def _hook_rows(group: str | None, tx: Tx) -> list[dict[str, Any]]:
     return [_hook_row(address) for address in await secret_addresses.every(tx, AddressKind.HOOK, folder)]
 
 
-def _hook_row(hook: SecretAddress) -> dict[str, Any]:
+def _hook_row(hook: SecretAddress) -> HookView:
     """Return a hook, an address to which programs post, as a row for `--json`, without its secret."""
     return {
         "id": hook.id,
@@ -130,8 +152,8 @@ def _hook_row(hook: SecretAddress) -> dict[str, Any]:
     }
 
 
-def _new_hook_lines(row: dict[str, Any]) -> list[str]:
-    """Return the lines that explain a new hook to a person; `row` has its address with the secret."""
+def _new_hook_lines(row: NewHookView) -> list[str]:
+    """Return the lines that explain a new hook to a person, with its address."""
     revoke = installation.command("hooks", "revoke", str(row["id"]))
     effect = "calls the agent" if row["asks"] else "is a message that does not call the agent"
     return [
@@ -143,11 +165,8 @@ def _new_hook_lines(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def _hook_lines(rows: list[dict[str, Any]], *, zone: ZoneInfo) -> list[str]:
-    """Return hooks, addresses to which programs post, as the lines of a table for people.
-
-    `rows` are those that `--json` prints; times are shown in `zone`.
-    """
+def _hook_lines(rows: list[HookView], *, zone: ZoneInfo) -> list[str]:
+    """Return hooks, addresses to which programs post, as the lines of a table, with times in `zone`."""
     from orchestrator.base.clock import local_minute
     from orchestrator.base.tables import table
 

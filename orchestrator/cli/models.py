@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 from cyclopts import App, Parameter
 
@@ -33,6 +33,15 @@ Kind = Literal[
     "zai",
     "gateway",
 ]
+
+
+class AbilityView(TypedDict):
+    """The result of one test of a model service, as `--json` prints it."""
+
+    name: str
+    """The ability that was tested."""
+    is_there: bool
+    detail: str
 
 
 @models_app.command
@@ -157,7 +166,8 @@ def ask_for_abilities(
             )
         )
     rows = [
-        {"name": finding.name, "is_there": finding.is_there, "detail": finding.detail} for finding in findings
+        AbilityView(name=finding.name, is_there=finding.is_there, detail=finding.detail)
+        for finding in findings
     ]
     show(rows, lambda shown_rows: [_finding_line(row) for row in shown_rows], as_json=as_json)
     if findings[0].is_there:
@@ -277,9 +287,9 @@ async def _test_service(home: Path | None, service: ModelService, model: str) ->
     return await abilities.examine_service(_credentials(home), service, model)
 
 
-def _finding_line(row: dict[str, object]) -> str:
+def _finding_line(row: AbilityView) -> str:
     """Return a finding about an ability of a model service as one line of text."""
-    return f"{'✓' if row['is_there'] else '✗'} {row['name']!s:9} {row['detail']}"
+    return f"{'✓' if row['is_there'] else '✗'} {row['name']:9} {row['detail']}"
 
 
 def _has_key(home: Path | None, name: str) -> bool:

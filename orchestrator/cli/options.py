@@ -6,12 +6,15 @@ import json
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from orchestrator.base.terminal_escaping import one_line
+
+if TYPE_CHECKING:
+    from orchestrator.store.database import Tx
 
 T = TypeVar("T")
 Runtime = Literal["auto", "docker", "process", "swarm"]
@@ -52,7 +55,7 @@ def is_confirmed(question: str, *, yes: bool) -> bool:
 
 def read(
     home: Path | None,
-    query: Callable[[Any], Awaitable[T]],
+    query: Callable[[Tx], Awaitable[T]],
     lines: Callable[[T], list[str]],
     *,
     as_json: bool,

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypedDict
 
 from cyclopts import App, Parameter
 
@@ -103,6 +103,25 @@ SHOWN_PROPERTIES = ("LoadState", "UnitFileState", "ActiveState", "SubState", "Ma
 
 class ServiceError(AndyError):
     """A command of systemd failed; the text has its output."""
+
+
+class ServiceStatus(TypedDict):
+    """The state of a unit in systemd, as `--json` prints it."""
+
+    unit: str
+    file: str
+    """The path of the unit's file."""
+    installed: bool
+    enabled: bool
+    """Whether systemd starts the unit with the machine."""
+    active: bool
+    state: str
+    """The state in systemd's words, such as `active (running)`."""
+    pid: int | None
+    """The process of a running unit; None if it does not run."""
+    restarts: int
+    lingers: bool | None
+    """Whether this user's units run without a login; None for a unit of the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,7 +322,7 @@ def status(
     _check_systemd()
     output = unit.systemctl("show", unit.file_name, f"--property={','.join(SHOWN_PROPERTIES)}")
     properties = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
-    report = {
+    report: ServiceStatus = {
         "unit": unit.file_name,
         "file": str(unit.path),
         "installed": unit.path.exists(),
@@ -317,7 +336,7 @@ def status(
     show(report, _status_lines, as_json=as_json)
 
 
-def _status_lines(report: dict[str, Any]) -> list[str]:
+def _status_lines(report: ServiceStatus) -> list[str]:
     """Return the state of the unit, as `status` reports it, as lines for people."""
     if not report["installed"]:
         return [f"There is no {report['file']}: 'andy service install' writes it."]

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from cyclopts import Parameter
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from orchestrator.domain.settings import Settings
     from orchestrator.store.database import Tx
 
+T = TypeVar("T")
 MAX_SEND_SECONDS = 90.0
 """Seconds that the test message may take to be sent."""
 OF_DOTENV = "anthropic"
@@ -512,11 +513,10 @@ class Setup:
         explanation = (
             "your own phone number" if is_own_number else f"self = the chat of +{own_number} with itself"
         )
-        answer: str = _prompt(
+        return _prompt(
             partial(self._prompts.text, default=default_chat),
             f"Where do you want to talk to Andy alone ({explanation}; local = this machine)?",
         )
-        return answer
 
     async def _test(self) -> str:
         """Send a test message to main, if that is wanted; return a line about the result."""
@@ -562,7 +562,7 @@ class Setup:
         return NeonizeDatabase(self._home.root / "store" / "whatsapp.db")
 
 
-def _prompt(prompt: Callable[[str], Any], question: str) -> Any:
+def _prompt(prompt: Callable[[str], T], question: str) -> T:
     """Prompt a person for the answer to a question, indented below the step's name; return the answer."""
     from orchestrator.cli import terminal
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from cyclopts import App, Parameter
 
@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from orchestrator.store.database import Tx
 
 sessions_app = App(name="sessions")
+
+
+class SessionView(TypedDict):
+    """A browser that is signed in, as `--json` prints it. Times are epoch milliseconds."""
+
+    id: str
+    browser: str
+    since_ms: int
+    seen_ms: int
 
 
 def open_console(
@@ -118,7 +127,7 @@ async def _revoke(session: str | None, tx: Tx, now_ms: int) -> int:
     return count
 
 
-async def _session_rows(tx: Tx) -> list[dict[str, Any]]:
+async def _session_rows(tx: Tx) -> list[SessionView]:
     """Return the browsers that are signed in as rows for `--json`."""
     from orchestrator.base.clock import SystemClock
     from orchestrator.store.access import web_sessions
@@ -134,7 +143,7 @@ async def _session_rows(tx: Tx) -> list[dict[str, Any]]:
     ]
 
 
-def _session_lines(rows: list[dict[str, Any]], *, zone: ZoneInfo) -> list[str]:
+def _session_lines(rows: list[SessionView], *, zone: ZoneInfo) -> list[str]:
     """Return rows about signed-in browsers as the lines of a table for people, with times in `zone`."""
     from orchestrator.base.clock import local_second
     from orchestrator.base.tables import table
