@@ -92,7 +92,7 @@ class BackupContents(BaseModel):
 def may_hold(name: str) -> bool:
     """Return whether an archive member of this name may be in a backup. Pure.
 
-    It is a relative path without `..`: one of the known files, or anything in one of the known folders.
+    The name must be a relative path without `..`, of a known file or of anything in a known folder.
     """
     parts = name.split("/")
     if any(part in {"", ".", ".."} for part in parts) or "\0" in name or is_too_deep(name):

@@ -266,9 +266,9 @@ def notes(
 ) -> list[ForeignNote]:
     """Return the notes (files `.md`) in `folder`, a path below `root`.
 
-    Of the folders in it, only those that `subfolders` names are searched, down to `MAX_DEPTH` levels. A
-    missing folder has no notes, and notes beyond `MAX_NOTES` are skipped. `leave_out` is called with a text
-    for each note and each folder that cannot be read; the notes of the other folders are returned.
+    Its subfolders are searched only if `subfolders` names them, down to `MAX_DEPTH` levels. A missing folder
+    has no notes, and notes beyond `MAX_NOTES` are skipped. `leave_out` is called with a text for each note
+    and each folder that cannot be read; the notes of the other folders are returned.
     """
     gathered: list[ForeignNote] = []
     try:
@@ -294,11 +294,11 @@ def _gather(
 ) -> None:
     """Add the notes (files `.md`) in an open directory, and below it `depth` levels deep, to `gathered`.
 
-    `prefix` is the path of the directory in the group's folder, with a slash; empty for that folder itself.
-    Of the folders in that one, only those that `subfolders` names are searched. Hidden files, links, empty
-    notes, names with unprintable characters, and notes beyond `MAX_NOTES` are skipped. `leave_out` is called
-    with a text for each note, and each folder below, that cannot be read. Raises `OSError` if the open
-    directory itself cannot be read.
+    `prefix` is the path of the directory in the group's folder, with a slash; empty for the group's folder
+    itself. A folder at its top is searched only if `subfolders` names it. Hidden files, links, empty notes,
+    names with unprintable characters, and notes beyond `MAX_NOTES` are skipped. `leave_out` is called with a
+    text for each note, and each folder below, that cannot be read. Raises `OSError` if the open directory
+    itself cannot be read.
     """
     with os.scandir(directory_fd) as scanned:
         entries = sorted(scanned, key=lambda entry: entry.name)

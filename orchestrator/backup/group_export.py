@@ -275,7 +275,7 @@ def _safe_path(path: str) -> str:
 def _copy_notes(home: Home, group: Group, export: _ExportFolder) -> None:
     """Copy the notes (files `.md`) of a group into the folder `memory` of the export.
 
-    They are those at the top of the group's folder, and those in the folders `NOTES`.
+    Copied are the notes at the top of the group's folder, and those in its folders `NOTES`.
     """
     for source in _files_of(home, group, "", export, depth=1):
         if source.endswith(".md"):

@@ -342,7 +342,8 @@ class _Writer:
     def _add_file(self, name: str, file: BinaryIO, status: os.stat_result) -> None:
         """Add an open file as the member `name`, without its holes.
 
-        It is noted as left out if it has too many pieces, or too many bytes that take no space on the disk.
+        A file with too many pieces, or with too many bytes that take no space on the disk, is noted as left
+        out instead.
         """
         pieces = sparse.pieces(file.fileno(), status)
         if pieces is None or not self._count_spaceless_bytes(pieces, status):

@@ -110,8 +110,8 @@ class Import:
     ) -> tuple[Group, bool]:
         """Return the group of this Andy that receives `foreign_group`, and whether it was newly registered.
 
-        It is main for the other program's main. For another group it is the group of an earlier import, else
-        the group that has the chat, else a new one.
+        Main receives the other program's main. Another group is received by the group of an earlier import,
+        else by the group that has its chat, else by a new one.
 
         Raises:
             BadRequest: the chat is main's here, or the group cannot be registered.

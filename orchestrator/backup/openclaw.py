@@ -83,8 +83,8 @@ class _OpenClaw(Reading):
 def read(root: Path, scratch: Path) -> ForeignHome:
     """Return the contents of OpenClaw's home in the folder `root`, of one of its agents. Blocks.
 
-    That is the agent `main`, or the first one if there is no `main`; the others are noted as left out.
-    `scratch` is a folder for copies of its databases.
+    The agent `main` is read, or the first one if there is no `main`; the others are noted as left out.
+    `scratch` is a folder for copies of the home's databases.
 
     Raises:
         BackupError: it is no home of OpenClaw, or of an unknown version.
@@ -259,9 +259,8 @@ def _conversation_message(
 def _without_added_text(body: str) -> tuple[str, str]:
     """Return a person's message without the text that OpenClaw writes around it, and the person's name.
 
-    So `[Thu 2026-01-01 09:00 UTC] hello` becomes `hello`. That text is lines about events, descriptions of
-    the sender and the chat as JSON, and the time. The name is from the descriptions; it is empty if it is not
-    known.
+    So `[Thu 2026-01-01 09:00 UTC] hello` becomes `hello`. Removed are lines about events, descriptions of the
+    sender and the chat as JSON, and the time. The name is from the descriptions; empty if they have none.
     """
     body = _EVENTS.sub("", body, count=1)
     sender = ""

@@ -51,7 +51,7 @@ def _link_or_copy(source: Path, target: Path) -> None:
 def delete_unneeded_files(held_folder: Path, database: Path) -> None:
     """Delete the files in `held_folder` that no message in the copied `database` may still need. Blocks.
 
-    They are compared by name, since the rows of the database have the paths of the home.
+    Files and rows are compared by the name of the file, since the rows have paths in the home.
     """
     needed_names = {Path(path).name for _, path in _message_files(database)}
     for path in held_folder.iterdir():

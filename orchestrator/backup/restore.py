@@ -109,7 +109,7 @@ def locked(home: Home) -> Iterator[None]:
 def as_backup_error(source: Path) -> Iterator[None]:
     """Turn an error of the disk or of a database in the block into a `BackupError`.
 
-    It says that `source` cannot be restored, and that nothing was changed.
+    The text of this error says that `source` cannot be restored, and that nothing was changed.
     """
     try:
         yield
@@ -210,7 +210,7 @@ def _carry_over_sign_ins(restored: Path, present: Path) -> None:
     """Replace the browsers' sign-ins in the database `restored` by those of the database `present`.
 
     So a browser that was signed out since the backup stays signed out. If `present` is missing or cannot be
-    read, this signs out all browsers. That is meant: nobody knows which of them were signed out since.
+    read, this signs out all browsers, because nobody knows which of them were signed out since the backup.
     """
     table, columns = "web_sessions", "id, secret_hash, browser, created_ms, seen_ms"
     rows: list[tuple[object, ...]] = []
@@ -414,8 +414,8 @@ def _give_to_agents(stage: Stage) -> None:
 def _make_aside_folder(root: Path, now_ms: int) -> Path:
     """Create and return the folder for the earlier files of the home `root`, named after the time `now_ms`.
 
-    It is beside the home, such as `home.before-restore-20261122-031500`. If the parent folder is on another
-    disk or not writable, it is inside the home.
+    The folder is beside the home, such as `home.before-restore-20261122-031500`. If the parent folder is on
+    another disk or not writable, the folder is inside the home.
     """
     name = f"before-restore-{datetime.fromtimestamp(now_ms / 1000).astimezone():%Y%m%d-%H%M%S}"
     is_beside = os.access(root.parent, os.W_OK) and root.parent.stat().st_dev == root.stat().st_dev
@@ -439,8 +439,8 @@ def summary_lines(result: RestoreResult, home: Home, *, zone: ZoneInfo | None) -
 def _start_hint(home: Home) -> str:
     """Return a sentence that says how to start Andy after a restore into `home`.
 
-    It depends on whether the restore was run in Compose's container, in a clone with Compose's file, or
-    elsewhere.
+    The sentence depends on whether the restore was run in Compose's container, in a clone with Compose's
+    file, or elsewhere.
     """
     if str(home.root) == COMPOSE_HOME:
         return "Start Andy with 'docker compose up -d' on the host."

@@ -108,8 +108,8 @@ class Pieces(io.RawIOBase):
     def __init__(self, file: BinaryIO, head: bytes, data: Data) -> None:
         """`head` is read first: the list of the pieces, as `make_sparse` returns it.
 
-        It is empty for a file without holes. Then come the pieces of the open file, of which `data` has the
-        offsets and lengths.
+        For a file without holes `head` is empty. Then come the pieces of the open file, of which `data` has
+        the offsets and lengths.
         """
         self._file = file
         self._head = head

@@ -148,8 +148,9 @@ async def switch_on(home: Home, name: str, provided: Mapping[str, str]) -> str:
 def _prompt(question: LoginQuestion) -> str:
     """Return the answer to a question of a messenger's login.
 
-    It is typed at the terminal. If stdin is no terminal, a secret is read as one line of stdin, and any other
-    answer is the question's default. A question that is rarely needed is not asked: its default is returned.
+    A person types the answer at the terminal. If stdin is no terminal, a secret is read as one line of stdin,
+    and any other answer is the question's default. A question that is rarely needed is not asked: its default
+    is returned.
 
     Raises:
         UsageError: there is neither an answer nor a default.
@@ -226,8 +227,9 @@ def status(
 async def _statuses(home: Home, name: str | None) -> list[dict[str, Any]]:
     """Return the state of each channel's connection as rows for `--json`.
 
-    Only that of the channel `name`; None means all that are switched on. A channel that is always on has no
-    connection and is left out. One that nobody is logged in to has the command that adds it as its advice.
+    The row of the channel `name` is returned; for None, those of all channels that are switched on. A channel
+    that is always on has no connection and is left out. The advice for a channel without a login is the
+    command that adds the channel.
     """
     from orchestrator.channels import discovery
 

@@ -201,7 +201,7 @@ async def _show_other_texts(events: AsyncIterator[dict[str, Any]], home: Home, g
 def _waiting_text(state: dict[str, Any]) -> str:
     """Return the place of a message in the queue as text, such as `Waiting, place 2`.
 
-    It also says with how many earlier messages it is answered together, if with any.
+    If the message is answered together with earlier ones, the text also has their number.
     """
     joined = state.get("joined", 0)
     noun = "message" if joined == 1 else "messages"

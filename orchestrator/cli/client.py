@@ -274,7 +274,7 @@ def _parse_answer(status: int, body: bytes) -> dict[str, Any]:
 def _not_running(home: Home) -> NotRunning:
     """Return the error for a home whose Andy does not answer; its text says what to do: start it, or wait.
 
-    It is `Starting` if a process is starting Andy.
+    The error is a `Starting` if a process is starting Andy.
     """
     since_ms = home.starting_since_ms()
     if since_ms is None:

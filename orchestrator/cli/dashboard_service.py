@@ -338,7 +338,8 @@ def import_files(home: Path | None, folder: str | None, directory: Path, *, repl
 def notification(home: Path | None, folder: str | None, prefix: str) -> dict[str, Any]:
     """Return a notification with its history, both as data and, under `lines`, as lines of text.
 
-    `prefix` is its id or the beginning of it. It belongs to the group `folder`, or to any group for None.
+    `prefix` is its id or the beginning of it. The notification belongs to the group `folder`, or to any group
+    for None.
 
     Raises:
         UnknownGroup: there is no such group.

@@ -337,7 +337,7 @@ async def agent_image(settings: Settings) -> DoctorFinding:
 def _agent_image(tag: str) -> DoctorFinding:
     """Check that the agents' image `tag` exists, fits this Andy, and is newer than its sources. Blocks.
 
-    It fits if its program speaks this version of the protocol between host and container.
+    An image fits if its program speaks this version of the protocol between host and container.
     """
     sources = runtime_selection.image_sources()
     fix = runtime_selection.image_fix()
@@ -563,7 +563,7 @@ async def _refused_choices(home: Home, settings: Settings) -> list[str]:
 async def _stored_services(home: Home, settings: Settings) -> list[ServiceConditionView]:
     """Return the model services in a home's database, each with its uses and whether it has its key.
 
-    It is for a home whose Andy does not run. Recorded outages are left out, since they may be over.
+    Used for a home whose Andy does not run. Recorded outages are left out, since they may be over.
     """
     if not home.database.exists():
         return []

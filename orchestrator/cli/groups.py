@@ -375,7 +375,8 @@ def show_rules(
 def _rule_value(rule: str, value: str) -> bool | int | None:
     """Return the value that was typed for a rule about what a role may do; None for `default`.
 
-    It is true or false, or a percentage for the rule `spend`. Raises `UsageError` for anything else.
+    The rule `spend` has a percentage, every other rule `yes` (true) or `no` (false). Raises `UsageError` for
+    any other text.
     """
     if value == "default":
         return None

@@ -401,7 +401,8 @@ async def _refuse_other_host(unit: ServiceUnit, home: Path | None) -> None:
 async def _runtime(home: Path | None) -> str | None:
     """Return the runtime that is written into the unit.
 
-    It is `docker` if the setting is `auto` and an engine answers now; otherwise None: Andy uses the setting.
+    The result is `docker` if the setting is `auto` and an engine answers now. Otherwise it is None: nothing
+    is written, and Andy uses the setting.
     """
     from orchestrator.cli import terminal
     from orchestrator.containers.docker import runtime as docker_engine

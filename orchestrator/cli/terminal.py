@@ -135,8 +135,9 @@ class LocalNow:
 def web_origin(home_option: Path | None) -> str:
     """Return the address of Andy's web server, without a path.
 
-    It is the one that the owner has set for a reverse proxy, else that of the running Andy, else the one that
-    the settings give to the next start. Raises `NotRunning` if Andy's file with his address is damaged.
+    The address is the one that the owner has set for a reverse proxy, else that of the running Andy, else the
+    one that the next start gets by the settings. Raises `AndyFileDamaged` if Andy's file with his address is
+    damaged.
     """
     from orchestrator.cli.client import read_address
 

@@ -55,7 +55,7 @@ def undo(
 async def _undo(home: Path | None, group: str | None, number: int | None, *, is_forced: bool) -> UndoDone:
     """Undo the effects of a turn, and return the result.
 
-    It is the turn `number` or, if that is None, the last turn of `group` that changed something. With
+    Undone is the turn `number` or, if that is None, the last turn of `group` that changed something. With
     `is_forced`, effects are undone even where something changed them again later. Raises `UnknownTurn`,
     `UnknownGroup`, `BadRequest`.
     """

@@ -493,7 +493,7 @@ def _only_reads_stored_texts(command: Command) -> bool:
 def fallback_id(name: str, body: bytes) -> str:
     """Return an id for the request in a file that has none, from the file's name and its content, `body`.
 
-    So the same file gets the same id again; a later file of the same name with another content gets another.
+    So the same file gets the same id again, and a file of the same name with another content gets another id.
     """
     digest = hashlib.sha256(os.fsencode(name) + b"/" + body).hexdigest()
     return f"{_UNSAFE.sub('-', name)[:40]}-{digest[:20]}"

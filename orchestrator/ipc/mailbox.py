@@ -121,7 +121,7 @@ class Mailbox:
                 raise PermissionError(f"{self._directory.name}/{request.name} cannot be removed")
 
     def reject(self, request: RequestFile, reason: str) -> None:
-        """Record a request that is not carried out, with the reason. It stays until `remove`.
+        """Record a request that is not carried out, with the reason. Its file stays until `remove`.
 
         Raises:
             OSError: the record cannot be written.
@@ -213,7 +213,7 @@ def is_partial(name: str) -> bool:
 def may_be_unfinished(name: str, unchanged_ms: int) -> bool:
     """Return whether the writing of a regular file may still go on, `unchanged_ms` after its last change.
 
-    That is so for `UNFINISHED_MS` if the name marks an unfinished file, and for `SETTLE_MS` if a person or
+    It may go on for `UNFINISHED_MS` if the name marks an unfinished file, and for `SETTLE_MS` if a person or
     program wrote the file directly, without renaming. If `unchanged_ms` is below zero, the file's time is
     ahead of the host's clock and says nothing: return False for a directly written file, whose content has to
     be looked at.

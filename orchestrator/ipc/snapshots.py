@@ -206,7 +206,7 @@ class SnapshotWriter:
     async def _write(self, view: VisibleToGroup) -> None:
         """Write the changed files of one group: its tasks, chats and calendar events, with local times.
 
-        Of the events, the first `MAX_EVENTS` by their start are written.
+        Only the first `MAX_EVENTS` events, by their start, are written.
         """
         zone = self._zone_of(view.group)
         chat_rows = known_chats(view, zone)
