@@ -119,7 +119,7 @@ class MailboxWorker:
         self._rates: dict[Folder, TokenBucket] = {}
         """The number of requests that each group may still send now, as tokens in a bucket."""
         self._failures: dict[tuple[Folder, str], dict[str, _Failure]] = {}
-        """The failed requests of each mailbox, by name and content; a restart forgets them, with their tries."""
+        """The failed requests of each mailbox, by name and content; a restart forgets them and the tries."""
         self._paused: set[Folder] = set()
         """Groups that wait because they sent requests faster than they may."""
         self._at_work: set[Folder] = set()
