@@ -57,10 +57,7 @@ MOST_FOLDERS, MOST_BYTES = 100, 2000
 
 
 class Manifest(BaseModel):
-    """The first member of a backup.
-
-    It describes the backup, so that one that does not fit is refused early.
-    """
+    """The first member of a backup: it describes the backup, so that an unsuitable one is refused early."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -72,7 +69,10 @@ class Manifest(BaseModel):
 
 
 class BackupContents(BaseModel):
-    """The last member of a backup, with its sums; an archive without it, or with others, is incomplete."""
+    """The last member of a backup: the number of its files and links, and the bytes of its files.
+
+    An archive without this member, or with other numbers, is incomplete.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -92,7 +92,7 @@ class BackupContents(BaseModel):
 def may_hold(name: str) -> bool:
     """Return whether an archive member of this name may be in a backup. Pure.
 
-    It is a relative path without `..`: one of the known files, or anything in one of the known folders.
+    The name must be a relative path without `..`, of a known file or of anything in a known folder.
     """
     parts = name.split("/")
     if any(part in {"", ".", ".."} for part in parts) or "\0" in name or is_too_deep(name):
@@ -102,7 +102,7 @@ def may_hold(name: str) -> bool:
 
 
 def is_too_deep(name: str) -> bool:
-    """Return whether a path is so long that unpacking it may fail; only a program makes such paths."""
+    """Return whether a path is so deep or long that unpacking it may fail; only programs make such paths."""
     return name.count("/") > MOST_FOLDERS or len(os.fsencode(name)) > MOST_BYTES
 
 
@@ -128,7 +128,7 @@ def stays_inside(name: str, target: str) -> bool:
 
 
 def writable_place(home: Home, target: Path, error: Exception) -> Path | None:
-    """Return where Compose's container can write instead of `target`; `error` is that of writing `target`.
+    """Return where Compose's container can write instead of `target`; writing `target` has raised `error`.
 
     None unless Andy runs in that container, and the error says that the place is read-only or not permitted.
     """

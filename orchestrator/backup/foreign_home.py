@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -140,8 +140,8 @@ def database(
     evaluated, and only SQLite's own functions exist.
 
     Raises:
-        BackupError: it is missing, no database, damaged, or larger than `MAX_DATABASE_BYTES`; or all reads
-            together take more than `MAX_STEPS` steps.
+        BackupError: the file is missing, no database, damaged, or larger than `MAX_DATABASE_BYTES`; or all
+            reads together take more than `MAX_STEPS` steps.
     """
     copy = scratch / "copy.db"
     try:
@@ -199,8 +199,8 @@ def columns(connection: sqlite3.Connection, table: str) -> frozenset[str]:
     if ordinary_table is None:
         return frozenset()
     # `hidden` is 0 for ordinary columns; to read a generated one would evaluate an expression of this schema.
-    listed = connection.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table,))
-    return frozenset(row["name"] for row in listed if row["hidden"] == 0)
+    column_rows = connection.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table,))
+    return frozenset(row["name"] for row in column_rows if row["hidden"] == 0)
 
 
 def rows(
@@ -243,7 +243,7 @@ def storable(value: str) -> str:
     return value.encode("utf-8", "replace").decode()
 
 
-def moment_ms(value: object, *, zone_of_naive: Any = UTC) -> int | None:
+def moment_ms(value: object, *, zone_of_naive: tzinfo | None = UTC) -> int | None:
     """Return a time in epoch ms, from ISO text or from a number of milliseconds; None for other values.
 
     `zone_of_naive` is the zone of a text that names none; None means that of this machine.
@@ -266,9 +266,9 @@ def notes(
 ) -> list[ForeignNote]:
     """Return the notes (files `.md`) in `folder`, a path below `root`.
 
-    Of the folders in it, only those that `subfolders` names are searched, down to `MAX_DEPTH` levels. A
-    missing folder has no notes, and notes beyond `MAX_NOTES` are skipped. `leave_out` is called with a text
-    for each note and each folder that cannot be read; the notes of the other folders are returned.
+    Its subfolders are searched only if `subfolders` names them, down to `MAX_DEPTH` levels. A missing folder
+    has no notes, and notes beyond `MAX_NOTES` are skipped. `leave_out` is called with a text for each note
+    and each folder that cannot be read; the notes of the other folders are returned.
     """
     gathered: list[ForeignNote] = []
     try:
@@ -294,11 +294,11 @@ def _gather(
 ) -> None:
     """Add the notes (files `.md`) in an open directory, and below it `depth` levels deep, to `gathered`.
 
-    `prefix` is the path of the directory in the group's folder, with a slash; empty for that folder itself.
-    Of the folders in that one, only those that `subfolders` names are searched. Hidden files, links, empty
-    notes, names with unprintable characters, and notes beyond `MAX_NOTES` are skipped. `leave_out` is called
-    with a text for each note, and each folder below, that cannot be read. Raises `OSError` if the open
-    directory itself cannot be read.
+    `prefix` is the path of the directory in the group's folder, with a slash; empty for the group's folder
+    itself. A folder at its top is searched only if `subfolders` names it. Hidden files, links, empty notes,
+    names with unprintable characters, and notes beyond `MAX_NOTES` are skipped. `leave_out` is called with a
+    text for each note, and each folder below, that cannot be read. Raises `OSError` if the open directory
+    itself cannot be read.
     """
     with os.scandir(directory_fd) as scanned:
         entries = sorted(scanned, key=lambda entry: entry.name)

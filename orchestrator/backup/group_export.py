@@ -102,8 +102,8 @@ def _check_target(home: Home, target: Path) -> None:
     if partial.exists() or partial.is_symlink():
         raise BackupError(f"{partial} is there: an export is under way, or broke off; then remove it.")
     # Containers have folders in these, and the next backup would have the export.
-    own = (home.groups, home.data, home.database.parent)
-    if any(target.parent.resolve().is_relative_to(folder.resolve()) for folder in own):
+    own_folders = (home.groups, home.data, home.database.parent)
+    if any(target.parent.resolve().is_relative_to(folder.resolve()) for folder in own_folders):
         raise BackupError(f"{target} would be inside the home's own folders: choose a place outside.")
 
 
@@ -136,13 +136,13 @@ async def write(
     try:
         partial.mkdir(mode=0o700)
         try:
-            folder = _ExportFolder(partial, progress)
-            _copy_notes(home, group, folder)
-            files = _copy_attachments(home, group, folder)
-            messages = await _write_messages(tx, home, group, folder, files=files, zone=zone)
-            await _write_lists(tx, group, folder, zone=zone)
-            folder.write("calendar.ics", calendar)
-            folder.write("README.md", _contents_page(group, folder, messages).encode())
+            export = _ExportFolder(partial, progress)
+            _copy_notes(home, group, export)
+            files = _copy_attachments(home, group, export)
+            messages = await _write_messages(tx, home, group, export, files=files, zone=zone)
+            await _write_lists(tx, group, export, zone=zone)
+            export.write("calendar.ics", calendar)
+            export.write("README.md", _contents_page(group, export, messages).encode())
             # An empty folder at `target` is replaced by this; one that was filled meanwhile makes it fail.
             partial.rename(target)
         except BaseException:
@@ -151,7 +151,7 @@ async def write(
     except OSError as error:
         raise _unwritable_error(home, target, error) from error
     return GroupExport(
-        group=group.folder, path=target, messages=messages, files=folder.files, left_out=folder.left_out
+        group=group.folder, path=target, messages=messages, files=export.files, left_out=export.left_out
     )
 
 
@@ -169,10 +169,10 @@ class _ExportFolder:
     taken_by_folders: set[str] = field(default_factory=set)
     """The paths of the folders that the files are in, case-folded."""
     numbers: dict[tuple[str, int], int] = field(default_factory=dict)
-    """The last number that `_free_path` tried for a path, by what it is called with: see there."""
+    """The last number that `_free_path` tried, by the case-folded path and the number of sets searched."""
 
     def write(self, name: str, body: bytes) -> None:
-        """Write `body` to the new file `name` of the export, or append it if this export has written that."""
+        """Write `body` to the new file `name` of the export; append it if this export has made the file."""
         path = self.root / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         mode = "ab" if name in self.files else "xb"
@@ -206,7 +206,7 @@ class _ExportFolder:
                 # Only now: a folder without a file in it would be in the way of a file with its name.
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 with open(path, "xb", opener=_private) as file:
-                    # An agent may append to the file for ever: no more is copied than it had at first.
+                    # An agent may append to the file all the time: only the size that it had is copied.
                     shutil.copyfileobj(attachments.LimitedReader(body, status.st_size), file)
         except attachments.FileRefused:
             self.leave_out(source)
@@ -217,7 +217,8 @@ class _ExportFolder:
     def _free_name(self, name: str) -> str | None:
         """Return a path that this export does not have yet: `name`, or `name` with numbers in its parts.
 
-        Its folders may be there already, but not as files. None if all numbers of a part are taken.
+        The export may have its folders already, but no file may have the path of one of them. None if all
+        numbers of a part are taken.
         """
         *folders, last = name.split("/")
         prefix = ""
@@ -231,15 +232,19 @@ class _ExportFolder:
     def _free_path(self, path: str, *taken: Container[str]) -> str | None:
         """Return `path`, with a number in its name if one of `taken` contains it.
 
-        `taken` have case-folded paths. So `notes.md` becomes `notes-2.md`. None if all numbers below
+        So `notes.md` becomes `notes-2.md`. The paths in `taken` are case-folded. None if all numbers below
         `MAX_FILES` are taken.
         """
-        whole = PurePath(path)
+        parsed_path = PurePath(path)
         # A path stays taken, so the search goes on where the last one for this path ended: an agent can give
         # a great many files names that become the same one here.
         key = (path.casefold(), len(taken))
         for number in range(self.numbers.get(key, 1), MAX_FILES):
-            candidate = path if number == 1 else str(whole.with_name(f"{whole.stem}-{number}{whole.suffix}"))
+            candidate = (
+                path
+                if number == 1
+                else str(parsed_path.with_name(f"{parsed_path.stem}-{number}{parsed_path.suffix}"))
+            )
             if not any(candidate.casefold() in paths for paths in taken):
                 self.numbers[key] = number
                 return candidate
@@ -267,52 +272,52 @@ def _safe_path(path: str) -> str:
     return "/".join(attachments.safe_name(part) or "file" for part in path.split("/"))
 
 
-def _copy_notes(home: Home, group: Group, folder: _ExportFolder) -> None:
+def _copy_notes(home: Home, group: Group, export: _ExportFolder) -> None:
     """Copy the notes (files `.md`) of a group into the folder `memory` of the export.
 
-    They are those at the top of the group's folder, and those in the folders `NOTES`.
+    Copied are the notes at the top of the group's folder, and those in its folders `NOTES`.
     """
-    for source in _files_of(home, group, "", folder, depth=1):
+    for source in _files_of(home, group, "", export, depth=1):
         if source.endswith(".md"):
-            folder.copy(home, group.folder, source, f"memory/{_safe_path(source)}")
-    for place in NOTES:
-        for source in _files_of(home, group, place, folder, depth=MAX_DEPTH):
+            export.copy(home, group.folder, source, f"memory/{_safe_path(source)}")
+    for subfolder in NOTES:
+        for source in _files_of(home, group, subfolder, export, depth=MAX_DEPTH):
             if source.endswith(".md"):
                 inside = source.removeprefix("memory/")  # the export would have `memory/memory/` otherwise
-                folder.copy(home, group.folder, source, f"memory/{_safe_path(inside)}")
+                export.copy(home, group.folder, source, f"memory/{_safe_path(inside)}")
 
 
-def _copy_attachments(home: Home, group: Group, folder: _ExportFolder) -> dict[str, str]:
+def _copy_attachments(home: Home, group: Group, export: _ExportFolder) -> dict[str, str]:
     """Copy the files that came with messages, and return the path in the export of each that was copied.
 
     The keys are the paths in the group's folder of attachments.
     """
     copied = {}
-    for source in _files_of(home, group, attachments.FOLDER, folder, depth=MAX_DEPTH):
-        name = folder.copy(home, group.folder, source, _safe_path(source))
+    for source in _files_of(home, group, attachments.FOLDER, export, depth=MAX_DEPTH):
+        name = export.copy(home, group.folder, source, _safe_path(source))
         if name is not None:
             copied[source.removeprefix(f"{attachments.FOLDER}/")] = name
     return copied
 
 
-def _files_of(home: Home, group: Group, place: str, folder: _ExportFolder, *, depth: int) -> list[str]:
-    """Return the paths of the files in `place`, relative to the group's folder, `depth` levels deep.
+def _files_of(home: Home, group: Group, subfolder: str, export: _ExportFolder, *, depth: int) -> list[str]:
+    """Return the paths of the files in `subfolder`, relative to the group's folder, `depth` levels deep.
 
-    `place` is a folder in the group's folder; empty for the group's folder itself. A missing one has no
-    files. Links are listed as left out in `folder`, the export, and so is `place`, or each folder in it, that
-    cannot be read.
+    `subfolder` is a folder in the group's folder; empty for the group's folder itself. A missing one has no
+    files. Links are listed in `export` as left out, and so is `subfolder`, or each folder in it, that cannot
+    be read.
     """
     try:
         with ExitStack() as stack:
             groups_directory = stack.enter_context(opened(home.groups))
             directory = stack.enter_context(inner(groups_directory, group.folder))
-            if place:
-                directory = stack.enter_context(inner(directory, place))
-            paths = list(_walk(directory, f"{place}/" if place else "", folder.leave_out, depth))
+            if subfolder:
+                directory = stack.enter_context(inner(directory, subfolder))
+            paths = list(_walk(directory, f"{subfolder}/" if subfolder else "", export.leave_out, depth))
     except FileNotFoundError:
         return []
     except OSError:
-        folder.leave_out(place or group.folder)
+        export.leave_out(subfolder or group.folder)
         return []
     return paths
 
@@ -322,12 +327,12 @@ def _walk(descriptor: int, prefix: str, leave_out: Callable[[str], None], depth:
 
     Pipes and sockets count as files here; to copy one is refused later. Each path begins with `prefix`, which
     is the path of the directory with a slash at the end, or empty. `leave_out` is called with the path of
-    each symbolic link, and of each directory below that cannot be read or is removed meanwhile. Of a
-    directory with more than `MAX_FILES` entries, the others are skipped. Raises `OSError` if the open
-    directory itself cannot be read.
+    each symbolic link, and of each directory below that cannot be read or is removed meanwhile. Only the
+    first `MAX_FILES` entries of a directory, by name, are used. Raises `OSError` if the open directory itself
+    cannot be read.
     """
-    with os.scandir(descriptor) as listed:
-        entries = sorted(listed, key=lambda entry: entry.name)
+    with os.scandir(descriptor) as scanned:
+        entries = sorted(scanned, key=lambda entry: entry.name)
     for entry in entries[:MAX_FILES]:
         if entry.name.startswith("."):
             continue
@@ -345,14 +350,14 @@ def _walk(descriptor: int, prefix: str, leave_out: Callable[[str], None], depth:
 
 
 async def _write_messages(
-    tx: Tx, home: Home, group: Group, folder: _ExportFolder, *, files: Mapping[str, str], zone: ZoneInfo
+    tx: Tx, home: Home, group: Group, export: _ExportFolder, *, files: Mapping[str, str], zone: ZoneInfo
 ) -> int:
     """Write the pages of the conversation, one a month, and return the number of messages.
 
     Messages come from the archive files of the home, which do not have the names of chats, and from the
     database. `files` maps the names of attachments to their paths in the export.
     """
-    pages = _Conversation(folder, name=group.name, files=files, zone=zone)
+    pages = _Conversation(export, name=group.name, files=files, zone=zone)
     archived = _archived_messages(home, group)
     archived_seqs = {row["seq"] for row in archived}
     remaining = deque(archived)
@@ -379,7 +384,7 @@ def _sort_key(row: Mapping[str, Any] | sqlite3.Row) -> tuple[int, int]:
 class _Conversation:
     """Writes messages, which come in the order of time, to one page for each month."""
 
-    folder: _ExportFolder
+    export: _ExportFolder
     name: str
     files: Mapping[str, str]
     zone: ZoneInfo
@@ -401,7 +406,7 @@ class _Conversation:
             self.page, self.day = page, ""
             # The page may have been begun before: a clock that is set back at midnight repeats the last hour
             # of a month.
-            if page not in self.folder.files:
+            if page not in self.export.files:
                 self.parts.append(readable.month_heading(self.name, at))
         if day != self.day:
             self.day = day
@@ -412,7 +417,7 @@ class _Conversation:
     def flush(self) -> None:
         """Append the gathered pieces of the present page to its file, and forget them."""
         if self.parts:
-            self.folder.write(self.page, "".join(self.parts).encode())
+            self.export.write(self.page, "".join(self.parts).encode())
             self.parts.clear()
 
 
@@ -462,39 +467,39 @@ def _archived_row(line: bytes) -> dict[str, Any]:
     return row if isinstance(row, dict) else {}
 
 
-async def _write_lists(tx: Tx, group: Group, folder: _ExportFolder, *, zone: ZoneInfo) -> None:
-    """Write the scheduled tasks, the reminders and the board, each as a page and as JSON.
+async def _write_lists(tx: Tx, group: Group, export: _ExportFolder, *, zone: ZoneInfo) -> None:
+    """Write the scheduled tasks, the reminders and the tasks of the dashboard, each as a page and as JSON.
 
-    Scheduled tasks that have ended are written, too, and so are the finished tasks of the board.
+    Scheduled tasks that have ended are written, too, and so are the finished tasks of the dashboard.
     """
     scheduled = [
         {**scheduled_task_service.to_row(task), "when": scheduled_task_service.describe(task)}
         for task in await tasks.every(tx, group.folder, with_ended=True)
     ]
-    _write_list(folder, "scheduled-tasks", "Scheduled tasks", scheduled, heading="prompt")
-    coming = [_reminder(row, zone) for row in await board_notifications.reminders(tx, group.folder)]
-    _write_list(folder, "reminders", "Reminders to come", coming, heading="text")
-    board = [
+    _write_list(export, "scheduled-tasks", "Scheduled tasks", scheduled, heading="prompt")
+    reminders = [_reminder(row, zone) for row in await board_notifications.reminders(tx, group.folder)]
+    _write_list(export, "reminders", "Reminders to come", reminders, heading="text")
+    dashboard_tasks = [
         _board_task(row, zone)
         for row in (
             *await board_tasks.on_board(tx, group.folder),
             *await board_tasks.history(tx, group.folder),
         )
     ]
-    _write_list(folder, "board-tasks", "Tasks of the board", board, heading="title")
+    _write_list(export, "board-tasks", "Tasks of the board", dashboard_tasks, heading="title")
 
 
 def _write_list(
-    folder: _ExportFolder, name: str, title: str, rows: list[dict[str, Any]], *, heading: str
+    export: _ExportFolder, name: str, title: str, rows: list[dict[str, Any]], *, heading: str
 ) -> None:
     """Write rows twice: as the page `name.md` for people, and as `name.json`.
 
     `title` is the heading of the page; the field `heading` of each row becomes the title of its section.
     """
     page = readable.entries(title, rows, heading=heading, nothing="There are none.")
-    folder.write(f"{name}.md", page.encode())
+    export.write(f"{name}.md", page.encode())
     # `visible` replaces characters that a terminal obeys by escapes such as `\u202e`, which JSON has, too.
-    folder.write(f"{name}.json", visible(json.dumps(rows, indent=2, ensure_ascii=False) + "\n").encode())
+    export.write(f"{name}.json", visible(json.dumps(rows, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _reminder(notification: Notification, zone: ZoneInfo) -> dict[str, Any]:
@@ -535,7 +540,7 @@ def _iso(at_ms: int | None, zone: ZoneInfo) -> str | None:
     return None if at_ms is None else local_iso(at_ms, zone)
 
 
-def _contents_page(group: Group, folder: _ExportFolder, messages: int) -> str:
+def _contents_page(group: Group, export: _ExportFolder, messages: int) -> str:
     """Return the text of the page that lists the other pages; a folder is listed only if it has files.
 
     `messages` is the number of messages in the export.
@@ -551,7 +556,7 @@ def _contents_page(group: Group, folder: _ExportFolder, messages: int) -> str:
         ("board-tasks.md", "things to do, and finished ones"),
         ("calendar.ics", "the next 60 days, for calendar programs"),
     ]
-    with_files = {name.partition("/")[0] for name in folder.files}
+    with_files = {name.partition("/")[0] for name in export.files}
     lines = [f"- {readable.link(f'{name}/', name)}: {text}" for name, text in folders if name in with_files]
     lines += [f"- {readable.link(name, name)}: {text}" for name, text in pages]
     return f"# {readable.line(group.name)}\n\n" + "\n".join(lines) + "\n"

@@ -53,10 +53,11 @@ class Inspection:
 def inspect(home: Home, source: Path, *, clock: Clock) -> Inspection:
     """Unpack a backup into a temporary folder beside it, check it, and return what it contains.
 
-    `home` is compared with it, and is not changed. It blocks as long as a restore.
+    The result says which settings of `home` a restore would change; `home` itself stays as it is. Blocks as
+    long as a restore does.
 
     Raises:
-        BackupError: it is damaged or not a backup, or Andy would not start with its settings.
+        BackupError: the file is damaged or not a backup, or Andy would not start with its settings.
         StoreTooNew: a newer Andy wrote it.
     """
     # Beside the backup, where there is a disk: in a container, `/tmp` is memory.

@@ -33,8 +33,8 @@ HOLLOW_BYTES, HOLLOW_TIMES = 2**30, 16
 """
 TINY_BYTES = 4096
 """Bytes of the largest file that some file systems store beside its name, without a block of its own."""
-UNPAID_BYTES = 2**30
-"""Bytes of a backup that take no space on the disk: further names of one file, holes that cannot be found.
+MAX_SPACELESS_BYTES = 2**30
+"""Most bytes of a backup that take no space on the disk: further names of one file, holes that are not found.
 
 Everything else that a backup reads takes its size on the disk, which bounds it.
 """
@@ -64,8 +64,8 @@ def back_up(
 ) -> BackupResult:
     """Write a backup to `target`, readable by its owner only. Blocks. Andy may run meanwhile.
 
-    `say` shows a line of the progress to a person. `with_env` includes `.env`, which has secrets; `replaces`
-    allows to overwrite an existing file.
+    `say` shows a line of the progress to a person. `with_env` includes `.env`, which has secrets; with
+    `replaces` an existing file may be overwritten.
 
     Raises:
         BackupError: there is nothing to back up, or `target` cannot be written; nothing is left of it.
@@ -76,12 +76,12 @@ def back_up(
     try:
         _check_target(home, target, replaces=replaces)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=SCRATCH) as temporary_folder:
-            whole = Path(temporary_folder, "whole")
-            with open(whole, "xb", opener=_private) as file:
+            complete_file = Path(temporary_folder, "whole")
+            with open(complete_file, "xb", opener=_private) as file:
                 writer = _gather(file, home, Path(temporary_folder), with_env=with_env, clock=clock, say=say)
                 # On the disk before it gets its name: a power cut leaves no half backup under it.
                 os.fsync(file.fileno())
-            whole.replace(target)
+            complete_file.replace(target)
     except (OSError, tarfile.TarError) as error:
         writable = archive.writable_place(home, target, error)
         fix = f" Name a file in {writable.parent}, such as {writable}." if writable else ""
@@ -123,13 +123,13 @@ def _gather(
     These parts are the database and the files that wait to be sent: their copies fit together. Return the
     writer of the backup, which knows what was written and what was left out.
     """
-    # Waiting files are linked before and after the database is copied: each file that the copy names exists
-    # at one of both times.
+    # The waiting files are linked before and after the database is copied: each file that the copied database
+    # names exists at one of the two times.
     snapshot, held_folder = scratch / "messages.db", scratch / "outgoing"
-    outgoing.hold(home, held_folder)
+    outgoing.link_waiting_files(home, held_folder)
     version = _snapshot(home.database, snapshot)
-    outgoing.hold(home, held_folder)
-    outgoing.drop_strays(held_folder, snapshot)
+    outgoing.link_waiting_files(home, held_folder)
+    outgoing.delete_unneeded_files(held_folder, snapshot)
     manifest = Manifest(andy=__version__, store_version=version, created_ms=clock.now_ms(), has_env=with_env)
     return _write(file, home, scratch, manifest, BackupProgress(say, clock=clock))
 
@@ -155,8 +155,8 @@ def _check_target(home: Home, target: Path, *, replaces: bool) -> None:
     if target.exists() and not replaces:
         raise BackupError(f"{target} exists already: choose another name, or use --force.")
     # Containers can read parts of these, and a backup in them would be in the next one.
-    own = (home.groups, home.data, home.database.parent)
-    if any(target.parent.resolve().is_relative_to(folder.resolve()) for folder in own):
+    own_folders = (home.groups, home.data, home.database.parent)
+    if any(target.parent.resolve().is_relative_to(folder.resolve()) for folder in own_folders):
         raise BackupError(f"{target} would be inside what is backed up: choose a place outside.")
 
 
@@ -226,7 +226,7 @@ class _Writer:
         """The paths of the folders that are in the archive by now."""
         self._several_names: set[tuple[int, int]] = set()
         """Files in the backup that have several names, by device and inode."""
-        self._unpaid = 0
+        self._spaceless_bytes = 0
         """Bytes of the backup that take no space on the disk."""
         self._sparse_files = 0
         """The number of files with holes in the backup so far; the next one gets the next number."""
@@ -275,8 +275,8 @@ class _Writer:
     def _add_entry(self, name: str, entry: str, folder_fd: int) -> None:
         """Add the entry of an open folder as the member `name`: a directory, link or file.
 
-        Anything else, a path that is too deep, a huge file of holes, and what cannot be looked at, are noted
-        as left out.
+        An entry of another kind, a path that is too deep, a huge file of holes, and an entry whose kind
+        cannot be read, are noted as left out.
 
         Raises:
             FileNotFoundError: it was removed meanwhile.
@@ -322,7 +322,7 @@ class _Writer:
         Raises:
             FileNotFoundError: it was removed meanwhile.
         """
-        # Without O_NONBLOCK, a pipe in the place of the file would hold up the backup for ever.
+        # Without O_NONBLOCK, a pipe in the place of the file would block the backup without end.
         try:
             descriptor = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder_fd)
         except FileNotFoundError:  # removed meanwhile, which `add_tree` skips
@@ -342,10 +342,11 @@ class _Writer:
     def _add_file(self, name: str, file: BinaryIO, status: os.stat_result) -> None:
         """Add an open file as the member `name`, without its holes.
 
-        It is noted as left out if it has too many pieces, or too many bytes that take no space on the disk.
+        A file with too many pieces, or with too many bytes that take no space on the disk, is noted as left
+        out instead.
         """
         pieces = sparse.pieces(file.fileno(), status)
-        if pieces is None or not self._count_unpaid_bytes(pieces, status):
+        if pieces is None or not self._count_spaceless_bytes(pieces, status):
             self.left_out.append(name)
             return
         info = _info(name, status, tarfile.REGTYPE)
@@ -360,11 +361,11 @@ class _Writer:
         self.contents = self.contents.with_file(status.st_size)
         self._progress.report_if_due(self.contents)
 
-    def _count_unpaid_bytes(self, pieces: sparse.Data, status: os.stat_result) -> bool:
-        """Count the bytes of a file that take no space on the disk, and return whether it may be added.
+    def _count_spaceless_bytes(self, pieces: sparse.Data, status: os.stat_result) -> bool:
+        """Count the bytes of a file that take no space on the disk, and return whether the file may be added.
 
-        `pieces` are the parts of the file with data. False, and not counted, if all such bytes of the backup
-        would be more than `UNPAID_BYTES`.
+        `pieces` are the parts of the file with data. If the backup would have more than
+        `MAX_SPACELESS_BYTES` of these bytes with this file, they are not counted, and False is returned.
         """
         data_bytes = sum(length for _, length in pieces)
         disk_bytes = status.st_blocks * 512  # `st_blocks` counts pieces of 512 bytes on every disk
@@ -376,10 +377,10 @@ class _Writer:
         if status.st_nlink == 1 and data_bytes <= TINY_BYTES:
             return True  # some file systems store it beside its name, and report no blocks
         # The factor is for file systems that compress: their files take less space than their size.
-        unpaid = self._unpaid + max(0, data_bytes - HOLLOW_TIMES * disk_bytes)
-        if unpaid > UNPAID_BYTES:
+        spaceless_bytes = self._spaceless_bytes + max(0, data_bytes - HOLLOW_TIMES * disk_bytes)
+        if spaceless_bytes > MAX_SPACELESS_BYTES:
             return False
-        self._unpaid = unpaid
+        self._spaceless_bytes = spaceless_bytes
         return True
 
     def _note_unreadable(self, error: OSError) -> None:

@@ -108,10 +108,10 @@ class Import:
     async def _receiving_group(
         self, tx: Tx, foreign_group: ForeignGroup, *, now_ms: int
     ) -> tuple[Group, bool]:
-        """Return the group that receives `foreign_group`, and whether it was registered for it now.
+        """Return the group of this Andy that receives `foreign_group`, and whether it was newly registered.
 
-        It is main for the other program's main. For another group it is the group of an earlier import, else
-        the group that has the chat, else a new one.
+        Main receives the other program's main. Another group is received by the group of an earlier import,
+        else by the group that has its chat, else by a new one.
 
         Raises:
             BadRequest: the chat is main's here, or the group cannot be registered.
@@ -319,7 +319,7 @@ def _usable_trigger(trigger: str | None) -> str | None:
 
 
 def _stable_id(*parts: str) -> str:
-    """Return an id that is the same for the same parts: 20 characters of the first, and a digest of all."""
+    """Return an id that is the same for the same parts: 20 characters of the first part, a digest of all."""
     return f"{parts[0][:20]}-{hashlib.sha256(chr(0).join(parts).encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 

@@ -125,7 +125,7 @@ def _message(line: Mapping[str, Any]) -> ForeignMessage | None:
 def _add_summaries(reading: Reading) -> None:
     """Add nanobot's summaries of restarted conversations, as one note of main.
 
-    It is noted as left out if it is too long for a note.
+    If they are too long for a note, they are noted as left out.
     """
     entries = [
         f"## {text(line, 'timestamp')} {text(line, 'session_key')}".rstrip()

@@ -92,16 +92,16 @@ def _groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome) -> d
             foreign.left_out.append(f"the group {folder}: its folder has no name that can be used")
             continue
         # An agent without a chat has one empty wiring here, and so a group without a chat.
-        first, *others = [
+        first, *other_wirings = [
             wiring for wiring in wirings.get(agent_id, []) if text(wiring, "messaging_group_id") in chats
         ] or [{}]
         chat_row = chats.get(text(first, "messaging_group_id"), {})
         channel, chat = _chat(chat_row)
         pattern = text(first, "engage_pattern")
-        for wiring in others:
-            more = " ".join(_chat(chats[text(wiring, "messaging_group_id")]))
+        for wiring in other_wirings:
+            other_chat = " ".join(_chat(chats[text(wiring, "messaging_group_id")]))
             foreign.left_out.append(
-                f"{folder}: its chat {more}: 'andy groups add-chat {folder} CHAT' adds one more"
+                f"{folder}: its chat {other_chat}: 'andy groups add-chat {folder} CHAT' adds one more"
             )
         groups[agent_id] = ForeignGroup(
             key=agent_id,
@@ -167,9 +167,9 @@ def _add_row(
     """Add the message or the scheduled task of a row to `group`.
 
     Skipped are tasks that have ended or have no time, messages that are no chat messages or have no text or
-    time, and what is beyond `MAX_TASKS` and `MAX_MESSAGES` of the group. A task's script is noted in
-    `foreign` as left out. `is_bot` says that the row is from the assistant. `session` is the session's id:
-    rows of two sessions may have the same id.
+    time, and all beyond the first `MAX_TASKS` tasks and `MAX_MESSAGES` messages of the group. A task's script
+    is noted in `foreign` as left out. `is_bot` says that the row is from the assistant. `session` is the
+    session's id: rows of two sessions may have the same id.
     """
     kind, content, row_id = row.get("kind"), _content(row), text(row, "id", limit=MAX_ID_CHARS)
     if kind == "task" and not is_bot:
@@ -200,7 +200,7 @@ def _add_row(
 
 
 def _task(row: Mapping[str, Any], content: Mapping[str, Any], row_id: str) -> ForeignTask:
-    """Return the scheduled task of a row; one without a time has an empty `value`.
+    """Return the scheduled task of a row; its `value`, the time, is empty if the row has none.
 
     `content` is the row's decoded content, and `row_id` its id.
     """

@@ -83,8 +83,8 @@ class _OpenClaw(Reading):
 def read(root: Path, scratch: Path) -> ForeignHome:
     """Return the contents of OpenClaw's home in the folder `root`, of one of its agents. Blocks.
 
-    That is the agent `main`, or the first one if there is no `main`; the others are noted as left out.
-    `scratch` is a folder for copies of its databases.
+    The agent `main` is read, or the first one if there is no `main`; the others are noted as left out.
+    `scratch` is a folder for copies of the home's databases.
 
     Raises:
         BackupError: it is no home of OpenClaw, or of an unknown version.
@@ -107,9 +107,9 @@ def read(root: Path, scratch: Path) -> ForeignHome:
     _add_jobs(reading, scratch)
     for group in reading.foreign.groups:
         group.messages.sort(key=lambda message: message.sent_ms)
-    others = [name for name in names_in(root, "agents") if name != reading.agent]
+    other_agents = [name for name in names_in(root, "agents") if name != reading.agent]
     reading.foreign.left_out += [
-        f"agents/{name}: only the agent '{reading.agent}' is read" for name in others
+        f"agents/{name}: only the agent '{reading.agent}' is read" for name in other_agents
     ]
     reading.leave_out_some(
         len(reading.without_chat),
@@ -170,8 +170,8 @@ def _add_files(reading: _OpenClaw) -> None:
 def _group(reading: _OpenClaw, key: str, entry: object) -> ForeignGroup | None:
     """Return the group of a conversation by its key, made at its first use.
 
-    `entry` is what the index says of the conversation. None if it belongs to no chat; its key is then added
-    to `reading.without_chat`.
+    `entry` is the value that the index has for the conversation. None if the conversation belongs to no chat;
+    its key is then added to `reading.without_chat`.
     """
     chat_part = key.removeprefix(f"agent:{reading.agent}:")
     if chat_part == MAIN:
@@ -195,7 +195,7 @@ def _group(reading: _OpenClaw, key: str, entry: object) -> ForeignGroup | None:
 def _name(entry: Mapping[str, Any]) -> str:
     """Return the name of a group, or of the person in a direct chat; empty if it is not known.
 
-    `entry` is what the index says of a conversation. Newer and older versions have different fields.
+    `entry` is the value that the index has for a conversation. Its fields differ in newer and older versions.
     """
     newer, older = part_of(part_of(entry, "delivery"), "origin"), part_of(entry, "origin")
     # A label is a name, which may have ` id:` and the messenger's id of the chat after it.
@@ -206,8 +206,8 @@ def _name(entry: Mapping[str, Any]) -> str:
 def _as_written(chat: str, entry: Mapping[str, Any]) -> str:
     """Return the messenger's id of a chat with its capital letters, which conversation keys lack.
 
-    `chat` is the id from the key, in small letters; it is returned if `entry`, what the index says of the
-    conversation, does not have the id.
+    `chat` is the id from the key, in small letters; it is returned if `entry`, the value that the index has
+    for the conversation, lacks the id.
     """
     newer, older = part_of(part_of(entry, "delivery"), "context"), part_of(entry, "deliveryContext")
     # An address may have more before the id, such as the name of the messenger.
@@ -218,9 +218,9 @@ def _as_written(chat: str, entry: Mapping[str, Any]) -> str:
 
 
 def _message(reading: _OpenClaw, group: ForeignGroup, line: Mapping[str, Any]) -> ForeignMessage | None:
-    """Return the message of an entry in a conversation; None if it is another kind of entry.
+    """Return the message of an entry in a conversation.
 
-    None also for a message that was read already, and for one of OpenClaw's background work.
+    None for another kind of entry, and for a message that `_conversation_message` does not import.
     """
     row, message_id = part_of(line, "message"), text(line, "id", limit=MAX_ID_CHARS)
     if line.get("type") != "message":
@@ -243,7 +243,7 @@ def _conversation_message(
     body, sender_fields = words_of(row.get("content")), part_of(row, "__openclaw")
     sender = text(sender_fields, "senderName") or text(sender_fields, "senderUsername")
     if row.get("role") == "user":
-        body, sender_in_body = _without_frame(body)
+        body, sender_in_body = _without_added_text(body)
         # A direct chat is named after its person, and is the only kind in which no trigger is required.
         is_direct = not (group.is_main or group.requires_trigger)
         sender = sender or sender_in_body or (group.name if is_direct else "")
@@ -256,12 +256,11 @@ def _conversation_message(
     )
 
 
-def _without_frame(body: str) -> tuple[str, str]:
+def _without_added_text(body: str) -> tuple[str, str]:
     """Return a person's message without the text that OpenClaw writes around it, and the person's name.
 
-    So `[Thu 2026-01-01 09:00 UTC] hello` becomes `hello`. That text is lines about events, descriptions of
-    the sender and the chat as JSON, and the time. The name is from the descriptions; it is empty if it is not
-    known.
+    So `[Thu 2026-01-01 09:00 UTC] hello` becomes `hello`. Removed are lines about events, descriptions of the
+    sender and the chat as JSON, and the time. The name is from the descriptions; empty if they have none.
     """
     body = _EVENTS.sub("", body, count=1)
     sender = ""
@@ -345,7 +344,7 @@ def _sessions(reading: _OpenClaw, database: sqlite3.Connection) -> dict[str, For
 
 
 def _compressed_id(row: Mapping[str, Any]) -> str:
-    """Return the id of the compressed message in an event's row; empty if it is no person's or agent's."""
+    """Return the id of the compressed message in an event's row; empty if no person or agent wrote it."""
     # The id and the role of a compressed event are also in this field, as plain JSON.
     plain = part_of(object_of(text(row, "navigation_json", limit=MAX_EVENT_CHARS)) or {}, "navigation")
     is_message = part_of(plain, "message").get("role") in ("user", "assistant")

@@ -18,11 +18,11 @@ _FILE_NAME = re.compile(r"out-[0-9a-f]+")
 _IS_TO_BE_SENT = "state IN ('held', 'pending', 'sending')"
 
 
-def hold(home: Home, held_folder: Path) -> None:
+def link_waiting_files(home: Home, held_folder: Path) -> None:
     """Link or copy the files that wait to be sent now to `held_folder`, made if it is missing. Blocks.
 
     Call it before the database is copied and again after. Each file that the copied database names exists at
-    one of both times: it may be sent and removed before the second, or be added after the first.
+    one of the two times: it may be sent and removed before the second, or be added after the first.
     """
     held_folder.mkdir(exist_ok=True)
     for source in (home.root / FOLDER).glob("out-*"):
@@ -35,7 +35,7 @@ def _link_or_copy(source: Path, target: Path) -> None:
 
     Raises:
         FileNotFoundError: `source` is missing.
-        FileExistsError: `target` exists, where a link is possible; else an existing `target` stays.
+        FileExistsError: `target` exists on a disk that has links; on another disk it stays as it is.
         OSError: it cannot be copied.
     """
     try:
@@ -48,30 +48,30 @@ def _link_or_copy(source: Path, target: Path) -> None:
             shutil.copyfile(source, target)
 
 
-def drop_strays(held_folder: Path, database: Path) -> None:
+def delete_unneeded_files(held_folder: Path, database: Path) -> None:
     """Delete the files in `held_folder` that no message in the copied `database` may still need. Blocks.
 
-    They are compared by name, since the rows of the database have the paths of the home.
+    Files and rows are compared by the name of the file, since the rows have paths in the home.
     """
-    needed = {Path(path).name for _, path in _rows(database)}
+    needed_names = {Path(path).name for _, path in _message_files(database)}
     for path in held_folder.iterdir():
-        if path.name not in needed:
+        if path.name not in needed_names:
             path.unlink()
 
 
-def settle(database: Path, home: Home, files: Path) -> None:
+def set_file_paths(database: Path, home: Home, files: Path) -> None:
     """Set the paths of files in the outbox of a restored database to paths in `home`.
 
     These are the files of messages that wait to be sent, and of those that the owner may send again (in the
     state `unknown` or `dead`). A waiting message whose file is missing, or has another name than Andy gives
-    such files, gets the state `dead`, so it is not sent. `files` is the folder where the files are now: one
-    from which they are moved into the home later, or already that of the home. Its mode is set so that only
-    its owner can read it. Of a stored path only the file's name is used, since the path in a backup could be
-    that of any file of the machine.
+    such files, gets the state `dead`, so it is not sent. `files` is the folder that has the files now: the
+    home's own, or one from which they are moved into the home later. Its mode is set so that only its owner
+    can read it. Of a stored path only the file's name is used, since the path in a backup could be that of
+    any file of the machine.
     """
     home_folder = home.root.absolute() / FOLDER
     with closing(sqlite3.connect(database)) as connection, connection:
-        for row_id, path in _rows(database):
+        for row_id, path in _message_files(database):
             name = Path(path).name
             connection.execute(
                 "UPDATE outbox SET file_path = ? WHERE id = ?", (str(home_folder / name), row_id)
@@ -85,7 +85,7 @@ def settle(database: Path, home: Home, files: Path) -> None:
         files.chmod(0o700)
 
 
-def _rows(database: Path) -> list[tuple[int, str]]:
+def _message_files(database: Path) -> list[tuple[int, str]]:
     """Return the id and the file path of each message in the outbox that may still need its file."""
     with closing(sqlite3.connect(database)) as connection:
         columns = {row[1] for row in connection.execute("PRAGMA table_info(outbox)")}

@@ -74,7 +74,7 @@ def paragraphs(text: str) -> str:
 def local(at_ms: int, zone: ZoneInfo) -> datetime:
     """Return a time in epoch ms as a time in `zone`.
 
-    One before 1970 becomes the beginning of 1970, and one after `LATEST_MS` becomes that.
+    A time before 1970 becomes the beginning of 1970, and one after `LATEST_MS` becomes `LATEST_MS`.
     """
     return datetime.fromtimestamp(min(max(at_ms, 0), LATEST_MS) / 1000, zone)
 

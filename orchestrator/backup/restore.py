@@ -60,7 +60,7 @@ def restore(
     The earlier files are moved to a folder beside the home. `say` shows a line of the progress to a person.
 
     Raises:
-        BackupError: it is damaged or not a backup, or the home is not empty and `force` is false.
+        BackupError: `source` is damaged or not a backup, or the home is not empty and `force` is false.
         StoreTooNew: a newer Andy wrote it.
         HomeError: Andy runs on the home, or the home cannot be written.
         After each of them the home is unchanged.
@@ -109,7 +109,7 @@ def locked(home: Home) -> Iterator[None]:
 def as_backup_error(source: Path) -> Iterator[None]:
     """Turn an error of the disk or of a database in the block into a `BackupError`.
 
-    It says that `source` cannot be restored, and that nothing was changed.
+    The text of this error says that `source` cannot be restored, and that nothing was changed.
     """
     try:
         yield
@@ -147,7 +147,7 @@ def place(
             unpacked = Unpacked.of(source, stage, BackupProgress(say, clock=clock))
             manifest = unpacked.manifest
             contents = unpacked.contents
-            outgoing.settle(stage.path(archive.DATABASE), home, stage.path(outgoing.FOLDER))
+            outgoing.set_file_paths(stage.path(archive.DATABASE), home, stage.path(outgoing.FOLDER))
             _give_to_agents(stage)
             files = [name for name in (*archive.FILES, archive.SECRETS) if stage.path(name).exists()]
             replaced_paths = [*stage.children("groups"), *STORE, *REPLACED, *OF_TURNS, *files]
@@ -202,7 +202,7 @@ def _copy_database(home: Home, source: Path, stage: Stage) -> BackupContents:
     except sqlite3.Error as error:
         raise BackupError(f"{source} is damaged itself ({error}). Nothing was changed.") from error
     _check_store(copy, source)
-    outgoing.settle(copy, home, home.root / outgoing.FOLDER)
+    outgoing.set_file_paths(copy, home, home.root / outgoing.FOLDER)
     return BackupContents().with_file(copy.stat().st_size)
 
 
@@ -210,7 +210,7 @@ def _carry_over_sign_ins(restored: Path, present: Path) -> None:
     """Replace the browsers' sign-ins in the database `restored` by those of the database `present`.
 
     So a browser that was signed out since the backup stays signed out. If `present` is missing or cannot be
-    read, this signs out all browsers. That is meant: nobody knows which of them were signed out since.
+    read, this signs out all browsers, because nobody knows which of them were signed out since the backup.
     """
     table, columns = "web_sessions", "id, secret_hash, browser, created_ms, seen_ms"
     rows: list[tuple[object, ...]] = []
@@ -227,7 +227,7 @@ def _carry_over_sign_ins(restored: Path, present: Path) -> None:
 
 
 def _check_store(path: Path, source: Path) -> int:
-    """Check the unpacked database at `path`, close it to other users, and return its version.
+    """Check the unpacked database at `path`, let only its owner read it, and return its version.
 
     `source`, the backup, is named in errors. Raises `BackupError`, `StoreTooNew`.
     """
@@ -365,38 +365,38 @@ class Unpacked:
             raise self.refusal("it is incomplete")
 
     def _text(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-        """Return the content of a file in the archive. Raises `BackupError` if it is none or over 64 KiB."""
+        """Return the bytes of a file in the archive. Raises `BackupError` for no file, or one over 64 KiB."""
         file = tar.extractfile(member)
         if file is None or member.size > 65536:
             raise self.refusal(f"'{member.name}' is not a file of the expected size")
         return file.read()
 
 
-def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
-    """Unpack a member into the folder `place`, without its owner and special mode bits.
+def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, target_folder: Path) -> None:
+    """Unpack a member into the folder `target_folder`, without its owner and special mode bits.
 
     Its name and kind were checked by the caller.
     """
     if hasattr(tarfile, "data_filter"):
-        tar.extract(member, place, filter="data")
+        tar.extract(member, target_folder, filter="data")
         return
     # The Python of Debian 12 has no such filter: the same is done here by hand. The owner may read and write,
     # and enter a folder; nobody else may write.
     plain = copy(member)
     plain.mode = member.mode & 0o755 | (0o700 if member.isdir() else 0o600)
     plain.uid, plain.gid, plain.uname, plain.gname = os.geteuid(), os.getegid(), "", ""
-    tar.extract(plain, place)
+    tar.extract(plain, target_folder)
 
 
 def _in_a_line(error: Exception) -> str:
-    """Return an error's text on one line, cut; its class if it has none."""
+    """Return an error's text on one line, cut to 200 characters; the name of its class if it has no text."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _give_to_agents(stage: Stage) -> None:
     """Make the agents' user the owner of the unpacked files of agents.
 
-    Only root can do that, and only for root it is needed: else host and agents are the same user.
+    Only root can and must do that: without root, the host and the agents run as the same user.
     """
     if os.geteuid() != 0:
         return
@@ -406,22 +406,22 @@ def _give_to_agents(stage: Stage) -> None:
             if group.name == "global" or not group.is_dir():
                 continue
             os.lchown(group, AGENT_UID, AGENT_UID)
-            for place, folders, files in os.walk(group):
+            for directory, folders, files in os.walk(group):
                 for name in (*folders, *files):
-                    os.lchown(Path(place, name), AGENT_UID, AGENT_UID)
+                    os.lchown(Path(directory, name), AGENT_UID, AGENT_UID)
 
 
 def _make_aside_folder(root: Path, now_ms: int) -> Path:
     """Create and return the folder for the earlier files of the home `root`, named after the time `now_ms`.
 
-    It is beside the home, such as `home.before-restore-20261122-031500`. If the parent folder is on another
-    disk or not writable, it is inside the home.
+    The folder is beside the home, such as `home.before-restore-20261122-031500`. If the parent folder is on
+    another disk or not writable, the folder is inside the home.
     """
     name = f"before-restore-{datetime.fromtimestamp(now_ms / 1000).astimezone():%Y%m%d-%H%M%S}"
     is_beside = os.access(root.parent, os.W_OK) and root.parent.stat().st_dev == root.stat().st_dev
-    place = root.with_name(f"{root.name}.{name}") if is_beside else root / name
-    place.mkdir(mode=0o700)
-    return place
+    aside_folder = root.with_name(f"{root.name}.{name}") if is_beside else root / name
+    aside_folder.mkdir(mode=0o700)
+    return aside_folder
 
 
 def summary_lines(result: RestoreResult, home: Home, *, zone: ZoneInfo | None) -> list[str]:
@@ -439,8 +439,8 @@ def summary_lines(result: RestoreResult, home: Home, *, zone: ZoneInfo | None) -
 def _start_hint(home: Home) -> str:
     """Return a sentence that says how to start Andy after a restore into `home`.
 
-    It depends on whether the restore was run in Compose's container, in a clone with Compose's file, or
-    elsewhere.
+    The sentence depends on whether the restore was run in Compose's container, in a clone with Compose's
+    file, or elsewhere.
     """
     if str(home.root) == COMPOSE_HOME:
         return "Start Andy with 'docker compose up -d' on the host."

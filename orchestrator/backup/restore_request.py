@@ -26,13 +26,13 @@ from orchestrator.store.database import Database, Tx
 
 BACKUPS = "backups"
 MAX_TRIES = 3
-"""Starts that try a restore: one that kills each start must not keep Andy down for ever."""
+"""Starts that try a restore: one that kills each start must not prevent all further starts."""
 
 
-def ask(home: Home, name: str, *, has_env: bool, now_ms: int) -> RestoreRecord:
+def request_restore(home: Home, name: str, *, has_env: bool, now_ms: int) -> RestoreRecord:
     """Request that the next start restores the backup `name` of the folder `backups/`. Blocks.
 
-    The request is flushed to the disk, so it survives a power cut.
+    The request is flushed to the disk, so it survives a power cut. `has_env` says that the backup has `.env`.
 
     Raises:
         BackupError: the request cannot be stored.
@@ -115,7 +115,7 @@ def _back_up_first(home: Home, record: RestoreRecord, *, clock: Clock, say: Call
     at = datetime.fromtimestamp(clock.now_ms() / 1000).astimezone()
     # The second backup of the same second gets a number: `before-restore-20261122-031500-1.tar.gz`.
     base = f"before-restore-{at:%Y%m%d-%H%M%S}"
-    names = (f"{base}-{n}.tar.gz" if n else f"{base}.tar.gz" for n in itertools.count())
+    names = (f"{base}-{number}.tar.gz" if number else f"{base}.tar.gz" for number in itertools.count())
     name = next(name for name in names if not (folder / name).exists())
     say(f"Backing up what is there now to {BACKUPS}/{name} …")
     # With `.env` if the restore replaces that: its present secrets would be nowhere else.
@@ -129,7 +129,7 @@ async def _audit(home: Home, record: RestoreRecord) -> None:
     try:
         async with database.transaction() as tx:
             if not await _is_audited(tx, record):
-                await audit.append(tx, _event(record))
+                await audit.append(tx, _result_event(record))
     finally:
         await database.close()
 
@@ -143,7 +143,7 @@ async def _is_audited(tx: Tx, record: RestoreRecord) -> bool:
     return bool(list(rows))
 
 
-def asked_event(record: RestoreRecord, *, session: str) -> audit.AuditEvent:
+def request_event(record: RestoreRecord, *, session: str) -> audit.AuditEvent:
     """Return the entry of the audit log about a requested restore.
 
     `session` is the sign-in of the browser that requested it. The entry is written to the database that the
@@ -153,8 +153,8 @@ def asked_event(record: RestoreRecord, *, session: str) -> audit.AuditEvent:
     return audit.AuditEvent(at_ms=record.at_ms, kind="restore.asked", detail=detail)
 
 
-def _event(record: RestoreRecord) -> audit.AuditEvent:
-    """Return the entry of the audit log about a restore that ended, by `record` with its result."""
+def _result_event(record: RestoreRecord) -> audit.AuditEvent:
+    """Return the entry of the audit log about a restore that ended; `record` has its result."""
     detail: dict[str, Any] = {
         "id": record.id,
         "ok": record.state == "done",

@@ -1,4 +1,4 @@
-"""Move rows that ended long ago from the database to one file a year, so that it does not grow for ever.
+"""Move rows that ended long ago from the database to one file a year, so that it does not grow without end.
 
 A row is flushed to its file before it is deleted from the database. After a crash in between it is in both;
 the next sweep finds it in the file and does not write it again.
@@ -37,7 +37,7 @@ class Retention:
 
     def __init__(self, database: Database, directory: Path, *, days: Mapping[str, int], clock: Clock) -> None:
         """`directory` gets the yearly files. `days` maps each table to the days that a row stays in it after
-        the row has ended; 0 means for ever.
+        the row has ended; rows of a table with 0 days are never moved.
         """
         self._database = database
         self._archive = YearArchive(directory)
@@ -46,7 +46,7 @@ class Retention:
 
     @classmethod
     def of(cls, host: HostContext) -> Retention:
-        """Return the mover of a host's old rows, with the days that the owner has set."""
+        """Return the `Retention` of a host, with the days that the owner has set."""
         days = host.settings.andy_retention
         return cls(host.database, host.home.archive, days=days, clock=host.clock)
 
@@ -66,7 +66,7 @@ class Retention:
         counts = {}
         now_ms = self._clock.now_ms()
         days_by_policy = ((policy, self._days.get(policy.table, 0)) for policy in retention.POLICIES)
-        # Rows of a table with 0 days stay for ever.
+        # Rows of a table with 0 days are never moved.
         before_ms_by_policy = {policy: now_ms - days * DAY_MS for policy, days in days_by_policy if days}
         path = await self._database.path()
         # One query of all tables: most sweeps have nothing to do.
@@ -184,7 +184,7 @@ def _append(path: Path, data: bytes) -> None:
 def _whole_bytes(path: Path) -> int:
     """Return the number of bytes of a file up to and with its last line break; 0 if it has none.
 
-    What follows is an incomplete line, which a crash may have left.
+    The bytes after it are an incomplete line, which a crash may have left.
     """
     with path.open("rb") as file:
         # Searched backwards in pieces: the file may be large, and the line break is near its end.

@@ -102,7 +102,10 @@ class Reading:
                 group.messages.append(message)
 
     def add_notes(self) -> None:
-        """Add the notes in the folder of the agent (workspace) to the main group."""
+        """Add the notes in the agent's folder (workspace) to the main group.
+
+        If that folder is missing or empty, it is noted as left out.
+        """
         if not names_in(self.root, WORKSPACE):
             self.foreign.left_out.append(f"the notes of the agent: there is no {WORKSPACE}/ in this folder")
         self.main().notes.extend(
@@ -122,9 +125,9 @@ def message(
 ) -> ForeignMessage | None:
     """Return the message in `row`, of a person or the agent.
 
-    None for a message of a tool, and for one without a text or a time. `at` is its time as the file has it:
-    ISO text or epoch ms. An empty `message_id` is replaced by one made from the content. `sender` is the
-    person's name. `body` is the text of the message; None for the whole content of the row.
+    None for a message of a tool, and for one without a text or a time. `at` is the message's time as the file
+    has it: ISO text or epoch ms. An empty `message_id` is replaced by one made from the content. `sender` is
+    the person's name. `body` is the text of the message; None for the whole content of the row.
     """
     role = row.get("role")
     content = words_of(row.get("content")) if body is None else body
@@ -145,10 +148,7 @@ def message(
 
 
 def words_of(content: object) -> str:
-    """Return the text in the content of a message: a text, or a list of parts, of which some are texts.
-
-    Empty if it has none.
-    """
+    """Return the text in a message's content, which is a text or a list of parts; empty if it has none."""
     if isinstance(content, list):
         parts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]
         return "\n".join(text(part, "text", limit=MAX_TEXT_CHARS) for part in parts)[:MAX_TEXT_CHARS]
@@ -226,7 +226,7 @@ def object_of(line: str | bytes) -> dict[str, Any] | None:
 
 
 def json_of(root: Path, path: str) -> object:
-    """Return the decoded value of the JSON file at `path` below `root`; None if it cannot be opened.
+    """Return the decoded value of the JSON file at `path` below `root`; None if the file cannot be read.
 
     Raises:
         BackupError: it is no valid JSON, or larger than 64 MiB.
@@ -244,7 +244,7 @@ def json_of(root: Path, path: str) -> object:
 
 
 def lines_of(root: Path, path: str) -> Iterator[dict[str, Any]]:
-    """Yield the object of each line of JSON in the file at `path` below `root`; a missing file has none.
+    """Yield the JSON object in each line of the file at `path` below `root`; none if it cannot be read.
 
     Lines that are no objects, or longer than `MAX_LINE_BYTES`, are skipped.
     """

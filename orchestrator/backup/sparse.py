@@ -31,10 +31,10 @@ def pieces(descriptor: int, status: os.stat_result) -> Data | None:
     does not report holes, and if it has `MOST_STORED_BYTES` of data or more. Afterwards the file is at its
     start.
     """
-    whole = [(0, status.st_size)] if status.st_size else []
+    whole_file = [(0, status.st_size)] if status.st_size else []
     # `st_blocks` counts pieces of 512 bytes: a file that takes all its size on the disk has no holes.
     if status.st_blocks * 512 >= status.st_size:
-        return whole
+        return whole_file
     parts: list[tuple[int, int]] = []
     try:
         for piece in _data_parts(descriptor, status.st_size):
@@ -42,12 +42,12 @@ def pieces(descriptor: int, status: os.stat_result) -> Data | None:
             if len(parts) > MOST_PIECES:
                 return None
     except OSError:
-        parts = whole
+        parts = whole_file
     finally:
         os.lseek(descriptor, 0, os.SEEK_SET)
     data_bytes = sum(length for _, length in parts)
     # A file of more data is stored as an ordinary one, with its holes written as zeros.
-    return parts if data_bytes < MOST_STORED_BYTES else whole
+    return parts if data_bytes < MOST_STORED_BYTES else whole_file
 
 
 def has_holes(data: Data, size: int) -> bool:
@@ -61,7 +61,8 @@ def make_sparse(info: tarfile.TarInfo, number: int, data: Data, *, size: int) ->
     `number` is different for each sparse file of a backup. `data` are the parts of the file that are stored,
     and `size` is the file's size with its holes.
     """
-    # How many parts there are, then the offset and length of each; an empty last one tells the file's size.
+    # The number of parts, then the offset and length of each. The last part is empty, and its offset is the
+    # file's size.
     table = [len(data) + 1, *(value for piece in data for value in piece), size, 0]
     head = "".join(f"{value}\n" for value in table).encode()
     head += b"\0" * (-len(head) % tarfile.BLOCKSIZE)  # filled up to a whole block
@@ -100,35 +101,35 @@ def _data_parts(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
 class Pieces(io.RawIOBase):
     """Reads a file as its member of the archive: the head, then the pieces of the file that have data.
 
-    It has exactly as many bytes as the member's header says. If the file shrank meanwhile, zeros fill the
-    rest.
+    It gives exactly as many bytes as the member's header says. If the file became shorter meanwhile, the
+    missing bytes are zeros.
     """
 
     def __init__(self, file: BinaryIO, head: bytes, data: Data) -> None:
         """`head` is read first: the list of the pieces, as `make_sparse` returns it.
 
-        It is empty for a file without holes. Then come the pieces of the open file, of which `data` has the
-        offsets and lengths.
+        For a file without holes `head` is empty. Then come the pieces of the open file, of which `data` has
+        the offsets and lengths.
         """
         self._file = file
         self._head = head
         self._data = iter(data)
-        self._left_of_piece = 0
+        self._unread_bytes = 0
         """Bytes of the present piece that were not read yet."""
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next `size` bytes, and fewer only at the end; all that remain if `size` is negative."""
+        """Return the next `size` bytes, fewer only at the end; all remaining bytes if `size` is negative."""
         data = bytearray(self._head[: None if size < 0 else size])
         self._head = self._head[len(data) :]
         while size < 0 or len(data) < size:
-            if not self._left_of_piece:
+            if not self._unread_bytes:
                 piece = next(self._data, None)
                 if piece is None:
                     break
-                offset, self._left_of_piece = piece
+                offset, self._unread_bytes = piece
                 self._file.seek(offset)
-            wanted = self._left_of_piece if size < 0 else min(self._left_of_piece, size - len(data))
-            # If the file became shorter meanwhile, zeros fill the rest.
+            wanted = self._unread_bytes if size < 0 else min(self._unread_bytes, size - len(data))
+            # If the file became shorter meanwhile, zeros replace the missing bytes.
             data += self._file.read(wanted).ljust(wanted, b"\0")
-            self._left_of_piece -= wanted
+            self._unread_bytes -= wanted
         return bytes(data)

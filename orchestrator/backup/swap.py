@@ -149,9 +149,9 @@ class Stage:
             _remove(self._stage_of(name))
 
     def children(self, name: str) -> list[str]:
-        """Return the paths of all entries of the folder `name`, in the home or in the unpacked backup.
+        """Return the paths of all entries that the folder `name` has in the home or in the unpacked backup.
 
-        The stage itself is none of them.
+        The stage itself is left out.
         """
         names = {entry for folder in (self._root, self.base(name)) for entry in _listed(folder / name)}
         return [f"{name}/{entry}" for entry in sorted(names - NOT_MOVED)]
@@ -238,7 +238,7 @@ def _planned(root: Path, stage: Stage, names: list[str], aside: Path | None) -> 
 def _undo(root: Path, moves: tuple[Move, ...]) -> None:
     """Undo those of `moves` that were made, the last one first.
 
-    A second call completes one that was killed.
+    If the process is killed during a call, the next call completes it.
     """
     for move in reversed(moves):
         before, after = root / move.before, root / move.after
@@ -247,12 +247,12 @@ def _undo(root: Path, moves: tuple[Move, ...]) -> None:
             # the unpacked folder, it was not moved, and the file in the home is the old one, which stays.
             if not os.path.lexists(before) and os.path.lexists(after):
                 _rename(after, before)
-        # An old file, set aside from the home (`before`) at `after`: it is put back.
+        # An old file, moved away from its place in the home (`before`) to `after`: it is put back.
         elif os.path.lexists(after):
             # A file there was created meanwhile by another program, such as a command that found no database.
             _remove(before)
             _rename(after, before)
-            # The folders that held what was set aside are removed, up to the first that is not empty.
+            # The folders that held the old file are removed, up to the first that is not empty.
             with suppress(OSError):
                 for parent in after.parents:
                     parent.rmdir()
@@ -273,8 +273,8 @@ def _remove(path: Path) -> None:
     # The log of a deleted database is deleted, too: SQLite would apply it to the database that takes its
     # place.
     if path.suffix == ".db":
-        for end in ("-wal", "-shm"):
-            path.with_name(path.name + end).unlink(missing_ok=True)
+        for ending in ("-wal", "-shm"):
+            path.with_name(path.name + ending).unlink(missing_ok=True)
 
 
 def _listed(folder: Path) -> list[str]:

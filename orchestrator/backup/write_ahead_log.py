@@ -17,7 +17,7 @@ from orchestrator.store import database
 
 log = structlog.get_logger(__name__)
 
-LOOK_SECONDS = 60.0
+CHECK_SECONDS = 60.0
 ALARM_BYTES = 16 * database.WAL_BYTES
 """Bytes of a log above which the owner is notified if it cannot be truncated."""
 DAY_MS = 24 * 3_600_000
@@ -33,10 +33,10 @@ class WriteAheadLog:
     async def run(self) -> None:
         """Check the size of the database's write-ahead log once a minute, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            await self.look()
+            await asyncio.sleep(CHECK_SECONDS)
+            await self.check()
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Truncate the database's write-ahead log if it is larger than `database.WAL_BYTES`.
 
         If a reader prevents that, log a warning. If the file is then also larger than `ALARM_BYTES`, notify
@@ -51,13 +51,13 @@ class WriteAheadLog:
             return
         now_ms = self._host.clock.now_ms()
         async with self._host.database.transaction() as tx:
-            text = f"⚠️ {held_text(self._path, size)}"
-            # The notice is recognised by the day, not by its text: that has the size, which changes.
+            text = f"⚠️ {blocked_text(self._path, size)}"
+            # The notice is recognised by the day, not by its text, which has the changing size.
             await owner.notify_once(tx, text, about=f"write-ahead-log:{now_ms // DAY_MS}", now_ms=now_ms)
         self._host.wakeups.outbox.set()
 
 
-def held_text(path: Path, size: int) -> str:
+def blocked_text(path: Path, size: int) -> str:
     """Return the sentence that explains why the write-ahead log of the database at `path` grows, and the fix.
 
     `size` is that of the log, in bytes.

@@ -155,14 +155,14 @@ def audit(
     from orchestrator.store.groups import groups
 
     at = terminal.moment(home)
-    begin = terminal.since_ms(since, at)
+    begin_ms = terminal.since_ms(since, at)
 
     async def rows(tx: Tx) -> list[AuditView]:
-        """Return the rows of the audit log. Those of a removed group are returned, too.
+        """Return the rows of the audit log, also those of a removed group.
 
-        Raises `UnknownGroup` if there are none, and no such group.
+        Raises `UnknownGroup` if there are no rows and no group has the name.
         """
-        audit_rows = await audit_reports.rows(tx, group, since_ms=begin, limit=limit)
+        audit_rows = await audit_reports.rows(tx, group, since_ms=begin_ms, limit=limit)
         if group is not None and not audit_rows:
             await groups.known(tx, group)
         return audit_rows

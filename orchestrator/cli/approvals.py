@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, LimitOption, read
+
+if TYPE_CHECKING:
+    from orchestrator.proxies.approvals import Decision
 
 approvals_app = App(name="approvals")
 NumberArgument = Annotated[int, Parameter(help="The request, by its number in 'andy approvals list'.")]
@@ -65,10 +69,10 @@ def refuse(number: NumberArgument, /, *, home: HomeOption = None) -> None:
     _decide(number, "refuse", home)
 
 
-def _decide(number: int, decision: str, home: object) -> None:
-    """Record the owner's decision about an agent's request, and print what it means.
+def _decide(number: int, decision: Decision, home: Path | None) -> None:
+    """Record the owner's decision about the request `number` of an agent, and print the outcome.
 
-    `number` is the request's; `decision` is `allow`, `always` or `refuse`.
+    `home` is the option `--home`.
     """
     from orchestrator.base.terminal_escaping import all_visible
     from orchestrator.cli import terminal
@@ -76,8 +80,7 @@ def _decide(number: int, decision: str, home: object) -> None:
 
     decided = asyncio.run(
         terminal.change(
-            home,  # type: ignore[arg-type]
-            lambda tx, now_ms: approvals.decide(tx, number, decision, by=DECIDER, now_ms=now_ms),  # type: ignore[arg-type]
+            home, lambda tx, now_ms: approvals.decide(tx, number, decision, by=DECIDER, now_ms=now_ms)
         )
     )
     print(f"{approvals.outcome(decided)}: {all_visible(decided.subject)} for '{decided.folder}'.")

@@ -180,16 +180,16 @@ def _import(home_option: Path | None, program: str, folder: Path, *, is_dry_run:
     lock = own_home.lock()
     try:
         if is_dry_run:
-            return run_async(_on_copy(own_home.database, import_work.run))
+            return run_async(_run_on_copy(own_home.database, import_work.run))
         return run_async(change(home_option, import_work.run, has_lock=True))
     finally:
         lock.release()
 
 
-async def _on_copy(path: Path, act: Callable[[Tx, int], Awaitable[MoveResult]]) -> MoveResult:
-    """Return the result of `act` in a transaction of a copy of the database `path`, which stays as it is.
+async def _run_on_copy(path: Path, act: Callable[[Tx, int], Awaitable[MoveResult]]) -> MoveResult:
+    """Run `act` in a transaction of a copy of the database at `path`, and return its result.
 
-    A copy, because opening an older database would migrate it. Raises `StoreError`.
+    The database itself stays as it is; opening an older one would migrate it. Raises `StoreError`.
     """
     from orchestrator.store.database import Database, copy_to
 
@@ -232,7 +232,8 @@ def _back_up(home_option: Path | None, target: Path, *, with_env: bool, force: b
     """Back up a home to the file `target`, and return the lines about the result. Blocks.
 
     The progress is printed on stderr. With `-` as target the backup goes to the standard output: then the
-    lines are printed on stderr, and an empty list is returned. `force` allows to replace a file.
+    lines are printed on stderr, and an empty list is returned. With `force` an existing file is replaced.
+    Raises `UsageError` if the standard output is a terminal.
     """
     from orchestrator.backup import make as backup
 
@@ -253,7 +254,7 @@ def _back_up(home_option: Path | None, target: Path, *, with_env: bool, force: b
 def _restore(home_option: Path | None, source: Path, *, force: bool) -> list[str]:
     """Restore the backup `source` into a home, and return the lines about the result. Blocks.
 
-    `force` allows a home that is not empty, whose files are moved aside.
+    With `force` the home may have files: they are moved aside. Raises the errors of `restore.restore`.
     """
     from orchestrator.backup import restore as restoring
 

@@ -5,18 +5,57 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from cyclopts import App, Parameter
 
 from orchestrator.cli.options import HomeOption, JsonOption, read, show
 
 if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
     from orchestrator.groups.secret_addresses import NewAddress
     from orchestrator.store.access.secret_addresses import SecretAddress
+    from orchestrator.store.database import Tx
     from orchestrator.store.schedule.followed_calendars import FollowedCalendar
 
 calendar_app = App(name="calendar")
+
+
+class CalendarAddressView(TypedDict):
+    """An address from which calendar programs read, as `--json` prints it, without its secret.
+
+    Times are epoch milliseconds.
+    """
+
+    id: int
+    group: str
+    name: str
+    """The device or person that it is for; may be empty."""
+    since_ms: int
+    fetched_ms: int | None
+    """The time when a program last read it; None if none has."""
+
+
+class NewCalendarAddressView(CalendarAddressView):
+    """An address that was made just now, with the secret in it."""
+
+    address: str
+
+
+class FollowedCalendarView(TypedDict):
+    """A calendar that a group follows, as `--json` prints it."""
+
+    group: str
+    name: str
+    server: str
+    """The host name in the calendar's address, or the name of the line in `.env` that has the address."""
+    notice_minutes: int | None
+    """Minutes before an event at which the chat gets a message; None for no message."""
+    read_ms: int | None
+    """The time of the last successful reading, in epoch milliseconds; None if there was none."""
+    problem: str | None
+    """The reason why the last reading failed; None if it succeeded."""
 
 
 @calendar_app.command
@@ -39,7 +78,8 @@ def add(
     # First, for its error: an address that was made and cannot be shown would be of no use to anybody.
     origin = terminal.web_origin(home)
     new_address = asyncio.run(terminal.change(home, partial(_add, group, name)))
-    row = _address_row(new_address.address) | {"address": f"{origin}{new_address.path}"}
+    address = f"{origin}{new_address.path}"
+    row: NewCalendarAddressView = {**_address_row(new_address.address), "address": address}
     show(row, partial(_new_address_lines, is_public=origin.startswith("https:")), as_json=as_json)
 
 
@@ -212,7 +252,7 @@ async def _unfollow(home: Path | None, group: str, name: str) -> None:
         await service.unfollow(tx, group, name, now_ms=SystemClock().now_ms())
 
 
-async def _followed_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
+async def _followed_rows(group: str | None, tx: Tx) -> list[FollowedCalendarView]:
     """Return the calendars that a group follows, as rows for `--json`; those of all groups if it is None."""
     from orchestrator.store.groups import groups
     from orchestrator.store.schedule import followed_calendars
@@ -221,7 +261,7 @@ async def _followed_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
     return [_followed_row(calendar) for calendar in await followed_calendars.every(tx, folder)]
 
 
-def _followed_row(calendar: FollowedCalendar) -> dict[str, Any]:
+def _followed_row(calendar: FollowedCalendar) -> FollowedCalendarView:
     """Return a followed calendar as a row for `--json`."""
     from urllib.parse import urlsplit
 
@@ -236,11 +276,8 @@ def _followed_row(calendar: FollowedCalendar) -> dict[str, Any]:
     }
 
 
-def _followed_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
-    """Return the calendars that groups follow as the lines of a table for people.
-
-    `rows` are those that `--json` prints; times are shown in `zone`.
-    """
+def _followed_lines(rows: list[FollowedCalendarView], *, zone: ZoneInfo) -> list[str]:
+    """Return the calendars that groups follow as the lines of a table, with times in `zone`."""
     from orchestrator.base.clock import local_minute
     from orchestrator.base.tables import table
 
@@ -262,10 +299,10 @@ def _followed_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
     )
 
 
-async def _add(group: str, name: str, tx: Any, now_ms: int) -> NewAddress:
+async def _add(group: str, name: str, tx: Tx, now_ms: int) -> NewAddress:
     """Make and return a secret address at which calendar programs read a group's events.
 
-    `name` says what it is for; `tx` is the transaction.
+    `name` is the device or person that the address is for. Raises `UnknownGroup`.
     """
     from orchestrator.groups import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
@@ -273,15 +310,15 @@ async def _add(group: str, name: str, tx: Any, now_ms: int) -> NewAddress:
     return await secret_addresses.add(tx, AddressKind.CALENDAR, group, name=name, now_ms=now_ms)
 
 
-async def _revoke(address_id: int, tx: Any, now_ms: int) -> SecretAddress:
-    """Make a secret address for calendar programs useless, and return it; `tx` is the transaction."""
+async def _revoke(address_id: int, tx: Tx, now_ms: int) -> SecretAddress:
+    """Make a secret address for calendar programs useless, and return the address."""
     from orchestrator.groups import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
 
     return await secret_addresses.revoke(tx, AddressKind.CALENDAR, address_id, now_ms=now_ms)
 
 
-async def _address_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
+async def _address_rows(group: str | None, tx: Tx) -> list[CalendarAddressView]:
     """Return a group's addresses for calendar programs as rows for `--json`; None means all groups."""
     from orchestrator.store.access import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
@@ -293,7 +330,7 @@ async def _address_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _address_row(address: SecretAddress) -> dict[str, Any]:
+def _address_row(address: SecretAddress) -> CalendarAddressView:
     """Return an address for calendar programs as a row for `--json`, without its secret."""
     return {
         "id": address.id,
@@ -304,10 +341,10 @@ def _address_row(address: SecretAddress) -> dict[str, Any]:
     }
 
 
-def _new_address_lines(row: dict[str, Any], *, is_public: bool) -> list[str]:
-    """Return the lines that explain a new address for calendar programs; `row` has it with its secret.
+def _new_address_lines(row: NewCalendarAddressView, *, is_public: bool) -> list[str]:
+    """Return the lines that explain a new address for calendar programs, with its secret.
 
-    `is_public` says that other machines, such as a phone, can reach it.
+    `is_public` says that other machines, such as a phone, can reach the address.
     """
     lines = [
         row["address"],
@@ -322,11 +359,8 @@ def _new_address_lines(row: dict[str, Any], *, is_public: bool) -> list[str]:
     return lines
 
 
-def _address_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
-    """Return addresses for calendar programs as the lines of a table for people.
-
-    `rows` are those that `--json` prints; times are shown in `zone`.
-    """
+def _address_lines(rows: list[CalendarAddressView], *, zone: ZoneInfo) -> list[str]:
+    """Return addresses for calendar programs as the lines of a table, with times in `zone`."""
     from orchestrator.base.clock import local_minute
     from orchestrator.base.tables import table
 

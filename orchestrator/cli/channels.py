@@ -124,7 +124,7 @@ async def switch_on(home: Home, name: str, provided: Mapping[str, str]) -> str:
 
     Raises:
         UnknownChannel: no channel has this name.
-        UsageError: an answer is missing, or is of no question of this channel.
+        UsageError: an answer is missing, or belongs to no question of this channel.
         BadRequest, ChannelError: the login fails; nothing is changed then.
     """
     from orchestrator.channels import discovery, switching
@@ -134,8 +134,8 @@ async def switch_on(home: Home, name: str, provided: Mapping[str, str]) -> str:
         return f"{channel.title}: always on."
     unknown = sorted(set(provided) - {question.name for question in channel.questions})
     if unknown:
-        known = ", ".join(question.name for question in channel.questions) or "none"
-        raise UsageError(f"{channel.title} asks for nothing named '{unknown[0]}': it takes {known}.")
+        known_names = ", ".join(question.name for question in channel.questions) or "none"
+        raise UsageError(f"{channel.title} asks for nothing named '{unknown[0]}': it takes {known_names}.")
     answers = {
         question.name: provided.get(question.name) or _prompt(question) for question in channel.questions
     }
@@ -148,8 +148,9 @@ async def switch_on(home: Home, name: str, provided: Mapping[str, str]) -> str:
 def _prompt(question: LoginQuestion) -> str:
     """Return the answer to a question of a messenger's login.
 
-    It is typed at a terminal. Without one, a secret is read as a line of stdin, and for any other question
-    the default counts. A question that is rarely needed is not asked at all: its default counts.
+    A person types the answer at the terminal. If stdin is no terminal, a secret is read as one line of stdin,
+    and any other answer is the question's default. A question that is rarely needed is not asked: its default
+    is returned.
 
     Raises:
         UsageError: there is neither an answer nor a default.
@@ -166,7 +167,7 @@ def _prompt(question: LoginQuestion) -> str:
         hint = f" [{question.default}]" if question.default else ""
         read = lambda: input(f"{question.text}{hint}: ")  # noqa: E731 - one of two ways to read
     else:
-        read = str  # nobody can be asked: an empty answer, so that the default counts
+        read = str  # nobody can be asked: an empty answer, so that the default is used
     answer = typed(read).strip() or question.default
     if not answer:
         how = "as a line on stdin" if question.is_secret else f"with --set {question.name}=…"
@@ -226,8 +227,9 @@ def status(
 async def _statuses(home: Home, name: str | None) -> list[dict[str, Any]]:
     """Return the state of each channel's connection as rows for `--json`.
 
-    Only that of the channel `name`; None means all that are switched on. A channel that is always on has no
-    connection and is left out. One that nobody is logged in to has the command that adds it as its advice.
+    The row of the channel `name` is returned; for None, those of all channels that are switched on. A channel
+    that is always on has no connection and is left out. The advice for a channel without a login is the
+    command that adds the channel.
     """
     from orchestrator.channels import discovery
 

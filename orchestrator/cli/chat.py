@@ -201,12 +201,12 @@ async def _show_other_texts(events: AsyncIterator[dict[str, Any]], home: Home, g
 def _waiting_text(state: dict[str, Any]) -> str:
     """Return the place of a message in the queue as text, such as `Waiting, place 2`.
 
-    It also says with how many earlier messages it is answered together, if with any.
+    If the message is answered together with earlier ones, the text also has their number.
     """
     joined = state.get("joined", 0)
     noun = "message" if joined == 1 else "messages"
-    others = f", answered with {joined} {noun} before it" if joined else ""
-    return f"Waiting, place {state['place']}{others}"
+    joined_note = f", answered with {joined} {noun} before it" if joined else ""
+    return f"Waiting, place {state['place']}{joined_note}"
 
 
 async def _answer_text(home_option: Path | None, state: dict[str, Any], *, is_waiting: bool) -> str:
@@ -228,7 +228,7 @@ async def _answer_text(home_option: Path | None, state: dict[str, Any], *, is_wa
 
 
 async def _ignored_text(home_option: Path | None, state: dict[str, Any]) -> str:
-    """Return a text that explains why a message is not for Andy and, if nobody called him, how to."""
+    """Return a text that explains why a message is not for Andy and, if it called nobody, how to call him."""
     from orchestrator.inbound.triggers import NO_TRIGGER
     from orchestrator.store.groups import groups
 
@@ -268,7 +268,7 @@ async def _converse(home_option: Path | None, group: str, *, sender: str) -> int
     return 0
 
 
-async def _listen(client: Any, home: Home, group: str) -> None:
+async def _listen(client: Client, home: Home, group: str) -> None:
     """Print what Andy sends to a group, until cancelled. Raises `NotRunning` once he has ended."""
     await _show_sent(client, home, group)
     raise NotRunning("Andy has ended, and so has this conversation: what you wrote is stored.")
@@ -278,12 +278,12 @@ def _lines_of_terminal() -> asyncio.StreamReader:
     """Return a stream of the lines that a person types.
 
     The event loop reads the terminal itself, as soon as there is a line: Ctrl-C could not end a thread that
-    waits for one.
+    waits for a line.
     """
     loop, stream, descriptor = asyncio.get_running_loop(), asyncio.StreamReader(), sys.stdin.fileno()
 
     def take() -> None:
-        """Pass the typed text on to the stream; nothing typed is the end, which is Ctrl-D."""
+        """Pass the typed text on to the stream; an empty text is the end of the input, by Ctrl-D."""
         if text := os.read(descriptor, MAX_TYPED_BYTES):
             stream.feed_data(text)
         else:
@@ -312,7 +312,7 @@ async def _send_lines_of_pipe(home_option: Path | None, group: str, *, sender: s
     return max(codes)
 
 
-async def _send_line(home_option: Path | None, client: Any, text: str, *, group: str, sender: str) -> None:
+async def _send_line(home_option: Path | None, client: Client, text: str, *, group: str, sender: str) -> None:
     """Send one line to a group, and print on stderr why it failed or is not for Andy."""
     try:
         state = await client.say(group, text, sender=sender, wait_seconds=0)
@@ -324,7 +324,7 @@ async def _send_line(home_option: Path | None, client: Any, text: str, *, group:
 
 
 async def _say_as_andy(home_option: Path | None, group: str, text: str) -> TextQueued:
-    """Let the running Andy send `text` to a group word for word; return the answer of its API.
+    """Let the running Andy send `text` to a group word for word; return the response of his API.
 
     Raises:
         NotRunning: Andy does not run.
@@ -333,7 +333,7 @@ async def _say_as_andy(home_option: Path | None, group: str, text: str) -> TextQ
         return await client.say_as_andy(group, text)
 
 
-async def _show_sent(client: Any, home: Home, group: str) -> None:
+async def _show_sent(client: Client, home: Home, group: str) -> None:
     """Print what Andy sends to a group, until he ends or this is cancelled."""
     async for event in client.events():
         if event.get("kind") == "message.sent" and event.get("group") == group:

@@ -140,7 +140,7 @@ class Client:
         query = {"recent": str(recent), "follow": str(follows).lower(), **({"group": group} if group else {})}
         async with self._http.stream("GET", "/events", params=query) as response:
             if response.is_error:
-                # Of a streamed answer, the body has to be read before its error can be shown.
+                # The body of a streamed answer has to be read before its error can be shown.
                 await response.aread()
                 _checked_content(response)
             yield {}
@@ -153,7 +153,7 @@ def running_status(home: Home) -> StatusView:
     """Return the answer of the running Andy to `GET /status`. Blocks.
 
     Raises:
-        NotRunning: nothing answers; `Starting`, which is one, while Andy is starting.
+        NotRunning: nothing answers; while Andy is starting it is its subclass `Starting`.
         AndyError: the answer is an error.
     """
     # The standard library, because loading httpx takes ten times as long as Andy's answer.
@@ -230,7 +230,7 @@ def _line_in(path: Path) -> str:
 
 
 def _damaged(path: Path) -> AndyFileDamaged:
-    """Return the error for a file of the running Andy with another content than he writes."""
+    """Return the error for a file of the running Andy whose content cannot be from him."""
     return AndyFileDamaged(
         f"{path} is damaged: end Andy, remove the file, then start Andy with 'andy up', which writes it anew."
     )
@@ -250,8 +250,8 @@ def _parse_answer(status: int, body: bytes) -> dict[str, Any]:
     """Return the JSON object in an answer's body.
 
     Raises:
-        AndyError: it is an error.
-        NotRunning: it is no answer of Andy's.
+        AndyError: the answer is an error.
+        NotRunning: another program has answered, not Andy.
     """
     try:
         content = json.loads(body)
@@ -274,7 +274,7 @@ def _parse_answer(status: int, body: bytes) -> dict[str, Any]:
 def _not_running(home: Home) -> NotRunning:
     """Return the error for a home whose Andy does not answer; its text says what to do: start it, or wait.
 
-    It is `Starting` if a process is starting Andy.
+    The error is a `Starting` if a process is starting Andy.
     """
     since_ms = home.starting_since_ms()
     if since_ms is None:

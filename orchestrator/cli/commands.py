@@ -361,8 +361,9 @@ def hint_for(
 ) -> str:
     """Return a sentence for a command that does not exist: the command for its purpose, or a similar name.
 
-    It is empty if neither is known. `later_words` are the arguments after it. A group that they name replaces
-    the example in the sentence; `is_group` returns whether a word is the folder of a group.
+    The result is empty if neither is known. `later_words` are the arguments after the command. A group that
+    they name replaces the example in the sentence; `is_group` returns whether a word is the folder of a
+    group.
     """
     for intent in INTENTS:
         if name.lower() in intent.words:
@@ -381,23 +382,28 @@ def hint_for(
     return f"Did you mean 'andy {similar[0]}'?" if similar else ""
 
 
-def hint_within(family: str, word: str, known: Sequence[str]) -> str:
+def hint_within(family: str, word: str, command_names: Sequence[str]) -> str:
     """Return a sentence for a word that is no command of a family, such as `groups`.
 
-    It names the command with the same meaning or a similar name, else all commands of the family, `known`.
+    The sentence has the command with the same meaning or a similar name, else all commands of the family.
+    `command_names` are the names of the family's commands.
     """
     synonyms = next((names for names in SYNONYMS if word.lower() in names), ())
-    similar = [name for name in known if name in synonyms] or difflib.get_close_matches(
-        word, known, n=1, cutoff=LEAST_LIKENESS
+    similar = [name for name in command_names if name in synonyms] or difflib.get_close_matches(
+        word, command_names, n=1, cutoff=LEAST_LIKENESS
     )
-    return f"Did you mean 'andy {family} {similar[0]}'?" if similar else f"There are: {', '.join(known)}."
+    return (
+        f"Did you mean 'andy {family} {similar[0]}'?"
+        if similar
+        else f"There are: {', '.join(command_names)}."
+    )
 
 
 def help_page(*, width: int | None = None) -> str:
     """Return the page of `andy --help`, `width` columns wide, or as wide as the terminal.
 
-    It looks like the pages that Cyclopts renders for single commands, but loading Cyclopts would take ten
-    times as long.
+    The page looks like those that Cyclopts renders for single commands; to load Cyclopts for it would take
+    ten times as long.
     """
     columns = width or shutil.get_terminal_size().columns
     sections = [

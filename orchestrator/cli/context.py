@@ -219,9 +219,9 @@ def reset(
         return FAILED
 
     def forget(manager: ContextManager, now_ms: int) -> ContextSnapshot | None:
-        """Empty the group's context; the plans stay unless the command names them.
+        """Empty the group's context, and forget its plans if `--with-plans` is given.
 
-        Return the snapshot taken before; None if there was nothing to save.
+        Return the snapshot that was taken before; None if there was nothing to save.
         """
         return manager.reset(now_ms=now_ms, with_plans=with_plans)
 
@@ -247,8 +247,8 @@ def people(
         notes = [note.to_row() for note in terminal.read(home, lambda tx: _notes(tx, group))]
         show(notes, lambda rows: _note_lines(rows, group), as_json=as_json)
         return
-    known = terminal.read(home, lambda tx: _known_person(tx, group, who))
-    show(known.to_row(), lambda _: known.lines(), as_json=as_json)
+    known_person = terminal.read(home, lambda tx: _known_person(tx, group, who))
+    show(known_person.to_row(), lambda _: known_person.lines(), as_json=as_json)
 
 
 @context_app.command
@@ -336,7 +336,7 @@ def _change(home: Path | None, folder: str, act: ChangeContext) -> ContextSnapsh
 
     `act` gets the manager of the context and the time in epoch milliseconds, changes the context, and returns
     the snapshot that was taken before. Return that snapshot; None if there was nothing to save. The copies of
-    the context that containers read are written anew.
+    the context that containers read are written again.
 
     Raises:
         ConversationBusy: the group's agent is answering.
@@ -372,7 +372,7 @@ def _manager_of(home: Path | None, folder: str) -> ContextManager:
 
 
 def _redactor(home: Home) -> Redactor:
-    """Return a redactor: it removes from texts the same secrets as that of the host does."""
+    """Return a redactor, which removes from texts the same secrets as the host's own redactor does."""
     own_secrets = [home.token()] if home.token_file.exists() else []
     return Redactor(KnownSecrets(CredentialSource(home.root, os.environ), own=own_secrets))
 

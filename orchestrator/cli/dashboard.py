@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
 from cyclopts import App, Parameter
@@ -23,6 +23,10 @@ from orchestrator.cli.options import (
     show,
 )
 from orchestrator.domain.errors import NoDashboard
+
+if TYPE_CHECKING:
+    from orchestrator.cli.dashboard_service import GroupZone
+    from orchestrator.store.database import Tx
 
 dashboard_app = App(name="dashboard")
 
@@ -45,18 +49,18 @@ def show_board(
 
     if as_json:
         shown = dashboard_service.query_group(
-            home, group, lambda tx, place: board.show(tx, place.group.folder, place.zone)
+            home, group, lambda tx, group_zone: board.show(tx, group_zone.group.folder, group_zone.zone)
         )
         print(json.dumps(shown.data, ensure_ascii=False, indent=2))
         return
 
-    async def text(tx: Any, place: Any) -> str:
-        """Return the board as plain text, or the sentence that there is none."""
-        content = await board.active(tx, place.group.folder)
+    async def text(tx: Tx, group_zone: GroupZone) -> str:
+        """Return the dashboard of the known group as plain text, or a sentence that it has none."""
+        content = await board.active(tx, group_zone.group.folder)
         now_ms = SystemClock().now_ms()
         if content is None:
-            return str(NoDashboard(place.group.folder))
-        return summary.render(content, now_ms=now_ms, zone=place.zone)
+            return str(NoDashboard(group_zone.group.folder))
+        return summary.render(content, now_ms=now_ms, zone=group_zone.zone)
 
     print(dashboard_service.query_group(home, group, text))
 
@@ -213,7 +217,7 @@ def worker(
             as_json=as_json,
         )
     else:
-        show(dashboard_service.rules(home, group, is_dry=dry_run), _report_lines, as_json=as_json)
+        show(dashboard_service.apply_rules(home, group, is_dry=dry_run), _report_lines, as_json=as_json)
 
 
 @dashboard_app.command(name="export")

@@ -77,7 +77,7 @@ def query_group(home: Path | None, folder: str | None, query: Callable[[Tx, Grou
 
 
 def tasks(home: Path | None, folder: str | None) -> list[dict[str, Any]]:
-    """Return the tasks on a group's dashboard, or on all for None, the next deadline first."""
+    """Return the tasks on the dashboard of a group, or of all groups for None, the next deadline first."""
     return _rows(
         home,
         folder,
@@ -89,14 +89,14 @@ def tasks(home: Path | None, folder: str | None) -> list[dict[str, Any]]:
 
 
 def history(home: Path | None, folder: str | None, *, limit: int) -> list[dict[str, Any]]:
-    """Return at most `limit` tasks in the history of a dashboard, or of all for None, the newest first."""
+    """Return at most `limit` tasks in the history of a group, or of all groups for None, the newest first."""
     return _rows(
         home, folder, lambda tx, folder: board_tasks.history(tx, folder, limit=limit), serializers.task
     )
 
 
 def questions(home: Path | None, folder: str | None) -> list[dict[str, Any]]:
-    """Return the open questions of a group's dashboard, or of all for None, the oldest first."""
+    """Return the open questions on the dashboard of a group, or of all groups for None, the oldest first."""
     return _rows(
         home,
         folder,
@@ -112,9 +112,10 @@ def questions(home: Path | None, folder: str | None) -> list[dict[str, Any]]:
 def notifications(
     home: Path | None, folder: str | None, *, status: str | None, task: str | None, limit: int
 ) -> list[notification_reports.NotificationView]:
-    """Return at most `limit` notifications of a group's dashboard, or of all for None, by due time.
+    """Return at most `limit` notifications of a group, or of all groups for None, by due time.
 
-    Only those with this `status`, and about the task with the id `task`, unless these are None.
+    If `status` is not None, only those with it are returned; if `task` is not None, only those of the task
+    with this id.
     """
     zone = config.load(terminal.home_of(home).root).zone
     return terminal.read(
@@ -131,7 +132,7 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """Return rows of the dashboard of the group `folder`, or of all dashboards for None, as data.
 
-    `read` reads the rows; `to_data` gets each with the time zone of its group. Rows of groups that were
+    `read` reads the rows; `to_data` converts each with the time zone of its group. Rows of groups that were
     removed are left out, because no command could find them.
 
     Raises:
@@ -152,15 +153,15 @@ def _rows(
     return terminal.read(home, ask)
 
 
-async def cycles(tx: Tx, place: GroupZone, *, limit: int) -> list[dict[str, Any]]:
-    """Return the newest runs (cycles) of the worker of a group's dashboard, the newest first."""
-    return await worker_cycles.newest(tx, place.group.folder, limit=limit)
+async def cycles(tx: Tx, group_zone: GroupZone, *, limit: int) -> list[dict[str, Any]]:
+    """Return at most `limit` runs (cycles) of the worker of a group's dashboard, the newest first."""
+    return await worker_cycles.newest(tx, group_zone.group.folder, limit=limit)
 
 
-async def group_and_zone(tx: Tx, place: GroupZone) -> GroupZone:
-    """Return the group and its time zone: for `query_group`, if only these are needed."""
+async def group_and_zone(tx: Tx, group_zone: GroupZone) -> GroupZone:
+    """Return the known group and its time zone: the query for `query_group`, if only these are needed."""
     del tx
-    return place
+    return group_zone
 
 
 @asynccontextmanager
@@ -195,7 +196,7 @@ def answer(home: Path | None, folder: str | None, question: str, text: str) -> s
     `question` is its id or the beginning of it; with None as `folder` it may be of any group.
 
     Raises:
-        BadRequest: no question or several begin so, or the answer is refused.
+        BadRequest: no question has such an id, several have, or the answer is refused.
     """
 
     async def act() -> str:
@@ -221,11 +222,12 @@ async def _find(
 ) -> tuple[Group, str]:
     """Return the group and the id of the only row whose id is or begins with `prefix`.
 
-    It is of the group `folder`, or of any for None. `ids_like` returns the ids of a group that begin so.
+    The row belongs to the group `folder`, or to any group for None. `ids_like` returns the ids of a group's
+    rows that begin with a text.
 
     Raises:
         UnknownGroup: there is no such group.
-        BadRequest: there is no such row, or there are several; `kind` says in its text what the rows are.
+        BadRequest: there is no such row, or there are several; its text names them by `kind`.
     """
     searched = await groups.every(tx) if folder is None else [await groups.known(tx, folder)]
     matches = [(group, row_id) for group in searched for row_id in await ids_like(tx, group.folder, prefix)]
@@ -240,8 +242,8 @@ async def _find(
     raise BadRequest(f"'{prefix}' begins several: {shown_matches}. Name one and its group.")
 
 
-def rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[str, Any]:
-    """Apply the rules to a group's dashboard, such as to archive ended tasks, and return their report.
+def apply_rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[str, Any]:
+    """Apply the rules of dashboards to a group's, such as to archive ended tasks, and return their report.
 
     With `is_dry` nothing is changed, and the report has under `would` what would be done. `folder` is None
     for the main group.
@@ -251,7 +253,7 @@ def rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[str, A
     """
 
     async def act() -> dict[str, Any]:
-        """Apply the rules in one transaction and return their report; a dry run applies none."""
+        """Apply the rules in one transaction and return their report; a dry run only plans the changes."""
         async with opened(home) as (database, boards), database.transaction() as tx:
             group = await groups.known(tx, folder or MAIN)
             dashboard = await snapshot(tx, group.folder)
@@ -295,12 +297,12 @@ def write_files(home: Path | None, folder: str | None, directory: Path) -> list[
         NoDashboard: the group has no dashboard.
         BadRequest: the directory cannot be written.
     """
-    place = query_group(home, folder, group_and_zone)
+    group_zone = query_group(home, folder, group_and_zone)
     # Read by a connection of its own and as plain rows: that takes a third of the time, and keeps nobody from
     # writing meanwhile.
-    exported = export.read(terminal.home_of(home).database, place.group.folder, place.zone)
+    exported = export.read(terminal.home_of(home).database, group_zone.group.folder, group_zone.zone)
     if exported is None:
-        raise NoDashboard(place.group.folder)
+        raise NoDashboard(group_zone.group.folder)
     try:
         export.write(directory, exported.contents)
     except OSError as error:
@@ -313,11 +315,11 @@ def write_files(home: Path | None, folder: str | None, directory: Path) -> list[
 def import_files(home: Path | None, folder: str | None, directory: Path, *, replaces: bool) -> dict[str, int]:
     """Import the JSON files of `directory` into a group's dashboard, all rows or none.
 
-    Return the number of imported rows of each kind. `replaces` deletes the present rows first; otherwise only
-    rows with new ids are added. Changes of the rows are printed on stderr.
+    Return the number of imported rows of each kind. With `replaces` the present rows are deleted first;
+    otherwise only rows with new ids are added. Values that the import had to change are printed on stderr.
 
     Raises:
-        ImportRefused: a row does not fit.
+        ImportRefused: a row is not valid.
     """
 
     async def act() -> dict[str, int]:
@@ -336,11 +338,12 @@ def import_files(home: Path | None, folder: str | None, directory: Path, *, repl
 def notification(home: Path | None, folder: str | None, prefix: str) -> dict[str, Any]:
     """Return a notification with its history, both as data and, under `lines`, as lines of text.
 
-    `prefix` is its id or the beginning of it. It is of the group `folder`, or of any group for None.
+    `prefix` is its id or the beginning of it. The notification belongs to the group `folder`, or to any group
+    for None.
 
     Raises:
         UnknownGroup: there is no such group.
-        BadRequest: no notification or several begin so.
+        BadRequest: no notification has such an id, or several have.
     """
     default_zone = config.load(terminal.home_of(home).root).zone
 

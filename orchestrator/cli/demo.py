@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator.app import Orchestrator
 from orchestrator.base import installation, logging
-from orchestrator.base.event_bus import HostEvent
+from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.cli.client import Client
 from orchestrator.cli.exit_codes import FAILED
 from orchestrator.cli.groups import register_chat
@@ -29,7 +29,9 @@ from orchestrator.store.conversation import messages
 GROUP = "family"
 REMINDER_SECONDS = 5
 STEP_SECONDS = 90.0
+"""Most seconds that one step of the demo may take."""
 LATE_MS = 1_000
+"""Milliseconds after its time from which the reminder counts as late."""
 
 
 class DemoFailed(AndyError):
@@ -67,7 +69,7 @@ async def _run_demo(runtime: str, *, keeps_home: bool) -> int:
     logging.configure("error")
     try:
         await register_chat(root, Registration(folder=GROUP, name="Family"))
-        async with _orchestrator(home, runtime) as bus:
+        async with _running_orchestrator(home, runtime) as bus:
             await _run_steps(home, bus)
     except* (AndyError, TimeoutError) as failed:
         problems = [str(error) or "It took too long." for error in leaves(failed)]
@@ -82,7 +84,7 @@ async def _run_demo(runtime: str, *, keeps_home: bool) -> int:
 
 
 @asynccontextmanager
-async def _orchestrator(home: Home, runtime: str) -> AsyncIterator[Any]:
+async def _running_orchestrator(home: Home, runtime: str) -> AsyncIterator[EventBus]:
     """Run Andy on `home` without a key of a model, and yield his event bus; he ends with the block.
 
     `runtime` says where agents run: `docker`, `process` or `auto`. Nothing is yielded if the start fails:
@@ -97,7 +99,7 @@ async def _orchestrator(home: Home, runtime: str) -> AsyncIterator[Any]:
     stop, ready = asyncio.Event(), asyncio.Event()
 
     def announce(address: str) -> None:
-        """Print the address at which Andy is up, and let the demo go on."""
+        """Print the address at which Andy is up, and set `ready`, so that the demo continues."""
         print(f"  Andy is up on {address}, home {home.root}")
         ready.set()
 
@@ -131,7 +133,7 @@ def _best_runtime() -> str:
     return "process"
 
 
-async def _run_steps(home: Home, bus: Any) -> None:
+async def _run_steps(home: Home, bus: EventBus) -> None:
     """Send the messages of the demo one after another. Raises `DemoFailed`, `TimeoutError`."""
     with bus.listening() as events:
         async with Client.of(home) as client:
@@ -200,7 +202,7 @@ async def _wait_for_reminder(home: Home, events: asyncio.Queue[HostEvent]) -> No
 
     Raises `DemoFailed` if it is late, and `TimeoutError` if it does not come.
     """
-    # The only one in the demo's home.
+    # The demo's home has only this reminder.
     (reminder,) = read(home.root, board_notifications.reminders)
     async with asyncio.timeout(STEP_SECONDS):
         while True:

@@ -92,7 +92,8 @@ async def examine(
         except SettingError as error:
             add(bad(name, str(error), fix="correct ANDY_CHANNELS: see 'andy channels list'"))
     for name, check in _checks(home, settings, running, messengers, is_online=is_online):
-        # Andy has his port, also if he answers only with an error, or a file of his is damaged.
+        # With an `error_finding` Andy may run, and the check would report his own port as taken by another
+        # program.
         if name != "port" or error_finding is None:
             add(await _run_check(name, check))
     return findings
@@ -110,10 +111,10 @@ def _settings(home: Home) -> tuple[Settings, DoctorFinding]:
 
 
 async def _running_status(home: Home) -> tuple[dict[str, Any] | None, DoctorFinding | None]:
-    """Return the status of the Andy that runs on a home, and the finding why nobody can ask him for it.
+    """Return the status of the Andy that runs on a home, and a finding if the request for it failed.
 
-    The status is None if none answers, or only with an error. The finding is about such an error, or about a
-    damaged file that the question needs; else it is None.
+    The status is None if no Andy answers, or only with an error. The finding is about this error, or about a
+    damaged file that the request needs; else it is None.
     """
     try:
         async with Client.of(home) as client:
@@ -152,8 +153,8 @@ def _checks(
 ) -> Sequence[tuple[str, Check]]:
     """Return all checks of a home in their order, each with its name.
 
-    `running` is the status of the running Andy, None if none answers. Checks of what agents run in get the
-    settings with its runtime; the others get those of the files.
+    `running` is the status of the running Andy, None if none answers. The checks of the image, Compose and
+    the firewall get the settings with the runtime in it; the others get those of the files.
     """
     settings_in_force = _settings_in_force(settings, running)
     return (

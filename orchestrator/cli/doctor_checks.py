@@ -236,8 +236,8 @@ async def clock(home: Home, settings: Settings, running: dict[str, Any] | None) 
     # Only if Andy himself has noticed a change: TZ may differ only in the environment of this command.
     if zone != settings.tz and any(finding["name"] == "TZ" for finding in status.get("settings_changed", ())):
         # The file or environment that sets TZ.
-        place = settings.origins.get("tz", "this machine")
-        text = f"TZ is {settings.tz} in {place}; Andy runs with {zone} until it is started again"
+        origin = settings.origins.get("tz", "this machine")
+        text = f"TZ is {settings.tz} in {origin}; Andy runs with {zone} until it is started again"
         if installation.is_in_compose():
             return bad("clock", text, fix="docker compose restart andy")
         # Such as "restart Andy: stop it, then 'andy up'".
@@ -287,7 +287,7 @@ def _is_there(path: str) -> bool:
     """Return whether something exists at a path that this user can reach; it may begin with `~`. Blocks."""
     try:
         return Path(path).expanduser().exists()
-    except (OSError, RuntimeError):  # it may not be looked at, or `~` is of a user who does not exist
+    except (OSError, RuntimeError):  # this user may not look at it, or its `~` names an unknown user
         return False
 
 
@@ -323,7 +323,7 @@ def _engine_version() -> str:
 
 
 async def agent_image(settings: Settings) -> DoctorFinding:
-    """Check that the agents' image exists and has a program that this Andy can talk to: see `_agent_image`.
+    """Check that the agents' image exists, fits this Andy, and is newer than its sources.
 
     If agents run as processes, or no engine answers, nothing can be checked, and a note says so.
     """
@@ -337,14 +337,14 @@ async def agent_image(settings: Settings) -> DoctorFinding:
 def _agent_image(tag: str) -> DoctorFinding:
     """Check that the agents' image `tag` exists, fits this Andy, and is newer than its sources. Blocks.
 
-    It fits if its program speaks this version of the protocol between host and container.
+    An image fits if its program speaks this version of the protocol between host and container.
     """
     sources = runtime_selection.image_sources()
-    build = runtime_selection.image_fix()
+    fix = runtime_selection.image_fix()
     with docker_client.translated(), closing(docker_client.connect()) as client:
         details = base.inspect(client, tag)
         if details is None:
-            return bad("image", f"{tag} is not here, so no agent starts", fix=build)
+            return bad("image", f"{tag} is not here, so no agent starts", fix=fix)
         labels = details["Config"]["Labels"] or {}
         is_current = sources is None or image.is_current(client, tag, sources)
     # An image without the label was built by Compose together with this Andy, so its version is this one.
@@ -354,10 +354,10 @@ def _agent_image(tag: str) -> DoctorFinding:
         return bad(
             "image",
             f"{text}: its runner has protocol version {image_version}, Andy has {WIRE_VERSION}",
-            fix=build,
+            fix=fix,
         )
     if not is_current:
-        return note("image", f"{text}: older than its sources; the next start builds it", fix=build)
+        return note("image", f"{text}: older than its sources; the next start builds it", fix=fix)
     return ok("image", text)
 
 
@@ -451,9 +451,9 @@ async def credential(
 
     `running` is the status of the running Andy, which knows refusals and outages; None if none answers.
     """
-    refused = (running or {}).get("credential", {}).get("refusals")
-    if refused:
-        return bad("credential", refused[0]["text"], fix=refused[0]["mend"])
+    refusals = (running or {}).get("credential", {}).get("refusals")
+    if refusals:
+        return bad("credential", refusals[0]["text"], fix=refusals[0]["mend"])
     for outage in (running or {}).get("outages", []):
         if outage["cause"] == "model":
             text = outage_text(outage, settings.zone)
@@ -478,9 +478,9 @@ async def credential(
 async def _check_key_online(credential: Credential, upstream: str, model: str) -> DoctorFinding:
     """Check whether the model service at the address `upstream` accepts a key.
 
-    It is asked to count the tokens of one word, which costs nothing. The statuses 401 and 403 mean that it
-    refuses the key, and an error of the server means nothing. Any other answer counts as accepted, such as
-    that of a service which cannot count tokens.
+    The service is asked to count the tokens of one word, which costs nothing. The statuses 401 and 403 mean
+    that it refuses the key; after an error of the server (5xx) the finding is a note. Any other answer counts
+    as accepted, such as that of a service which cannot count tokens.
     """
     import httpx
 
@@ -515,7 +515,8 @@ async def models(
 ) -> DoctorFinding:
     """Check that each chosen model service exists, has its key and, as far as known, answers.
 
-    With `is_online` each one is asked. `running` is the status of the running Andy; None if none answers.
+    With `is_online` each used one gets a short request. `running` is the status of the running Andy; None if
+    none answers.
     """
     if reasons := await _refused_choices(home, settings):
         fix = "choose another with 'andy models use SERVICE/MODEL', or correct the setting in .env"
@@ -529,8 +530,8 @@ async def models(
         if row["used_by"] and row["down_since_ms"] is not None:
             text = f"{row['name']} {service_trouble_text(row, settings.zone)}"
             # Not a fault as long as another service answers in its place.
-            finding = note if row["stand_in"] else bad
-            return finding("models", text, fix=row["mend"] or "")
+            make_finding = note if row["stand_in"] else bad
+            return make_finding("models", text, fix=row["mend"] or "")
     for row in added:
         if row["used_by"] and not row["is_usable"]:
             fix = f"put {row['key_env'] or 'a key'}=… into .env"
@@ -543,7 +544,7 @@ async def models(
 
 
 def _users(service: ServiceConditionView) -> str:
-    """Return what a service is used for, such as the names of groups, as text."""
+    """Return the groups and purposes that a service is used for, as text."""
     return ", ".join(service["used_by"])
 
 
@@ -560,9 +561,9 @@ async def _refused_choices(home: Home, settings: Settings) -> list[str]:
 
 
 async def _stored_services(home: Home, settings: Settings) -> list[ServiceConditionView]:
-    """Return the model services in a home's database, whether they are used, and their keys.
+    """Return the model services in a home's database, each with its uses and whether it has its key.
 
-    It is for a home whose Andy does not run. Recorded outages are left out, since they may be over.
+    Used for a home whose Andy does not run. Recorded outages are left out, since they may be over.
     """
     if not home.database.exists():
         return []
@@ -665,5 +666,5 @@ async def channel(home: Home, messenger: ChannelDescription) -> DoctorFinding:
         return note(name, own_finding.text, fix=messenger.add_command)
     if fields["is_running"] and state != "connected":
         return note(name, f"{fields['account']}: {state}", fix=messenger.shown_status_command)
-    # Connected, or Andy does not run: then no connection is as it should be.
+    # Either it is connected, or Andy does not run, so that there is rightly no connection.
     return ok(name, f"{fields['account']}: {state}")

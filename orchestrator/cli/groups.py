@@ -48,7 +48,7 @@ def list_groups(*, as_json: JsonOption = False, home: HomeOption = None) -> None
     """
     from orchestrator.reports import groups
 
-    # The name alone is read: all settings take longer than the rest of the command.
+    # Only the assistant's name is read: to load all settings takes longer than the whole command.
     try:
         name = setting_sources.assistant_name(terminal.home_of(home).root)
     except SettingError as error:
@@ -375,7 +375,8 @@ def show_rules(
 def _rule_value(rule: str, value: str) -> bool | int | None:
     """Return the value that was typed for a rule about what a role may do; None for `default`.
 
-    It is true or false, or a percentage for the rule `spend`. Raises `UsageError` for anything else.
+    The rule `spend` has a percentage, every other rule `yes` (true) or `no` (false). Raises `UsageError` for
+    any other text.
     """
     if value == "default":
         return None
@@ -512,13 +513,16 @@ async def _change_of(tx: Tx, folder: str, number: int | None) -> GroupChange:
 async def _restore_part(home_option: Path | None, change: GroupChange, *, shown: str) -> None:
     """Restore the part of a group that a change was about, such as its memory, to before the change.
 
-    `shown` is the part's text that the person saw: if it is another one now, `GroupChangeRefused` is raised,
-    and so it is if a model is to be restored that cannot be used any more.
+    `shown` is the text of the part that the person has confirmed to replace.
+
+    Raises:
+        GroupChangeRefused: the part has another text by now, or a model that is to be restored cannot be used
+            any more.
     """
     from orchestrator.groups import changes, model_choices
 
     def check(current_text: str) -> None:
-        """Raise `GroupChangeRefused` if the part is not as it was shown."""
+        """Raise `GroupChangeRefused` if the part's present text is not the one that was shown."""
         if current_text != shown:
             raise changes.GroupChangeRefused("It has just been changed by somebody else: look again.")
 

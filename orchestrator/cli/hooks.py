@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from cyclopts import App, Parameter
 
@@ -12,10 +12,35 @@ from orchestrator.base import installation
 from orchestrator.cli.options import HomeOption, JsonOption, read, show
 
 if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
     from orchestrator.groups.secret_addresses import NewAddress
     from orchestrator.store.access.secret_addresses import SecretAddress
+    from orchestrator.store.database import Tx
 
 hooks_app = App(name="hooks")
+
+
+class HookView(TypedDict):
+    """A hook, an address to which programs post, as `--json` prints it, without its secret."""
+
+    id: int
+    group: str
+    name: str
+    """The sender of the texts that come by the hook."""
+    asks: bool
+    """Whether each text calls the group's agent."""
+    since_ms: int
+    """The time when the hook was made, in epoch milliseconds."""
+    used_ms: int | None
+    """The time of the last use, in epoch milliseconds; None if it was never used."""
+    uses: int
+
+
+class NewHookView(HookView):
+    """A hook that was made just now, with its address, which contains the secret."""
+
+    address: str
 
 
 @hooks_app.command
@@ -47,7 +72,7 @@ def add(
     # First, for its error: an address that was made and cannot be shown would be of no use to anybody.
     origin = terminal.web_origin(home)
     new_address = asyncio.run(terminal.change(home, partial(_add, group, name, asks)))
-    row = _hook_row(new_address.address) | {"address": f"{origin}{new_address.path}"}
+    row: NewHookView = {**_hook_row(new_address.address), "address": f"{origin}{new_address.path}"}
     show(row, _new_hook_lines, as_json=as_json)
 
 
@@ -85,11 +110,10 @@ def revoke(
     print(f"Hook {revoked.id} of '{revoked.folder}' is revoked: its address takes nothing any more.")
 
 
-async def _add(group: str, name: str, asks: bool, tx: Any, now_ms: int) -> NewAddress:  # noqa: FBT001
+async def _add(group: str, name: str, asks: bool, tx: Tx, now_ms: int) -> NewAddress:  # noqa: FBT001
     """Make and return the address of a hook, to which a program posts texts for a group.
 
-    `name` is the sender of these texts. `asks` says that each text calls the group's agent. `tx` is the
-    transaction.
+    `name` is the sender of these texts. `asks` says that each text calls the group's agent.
     """
     from orchestrator.groups import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
@@ -97,15 +121,15 @@ async def _add(group: str, name: str, asks: bool, tx: Any, now_ms: int) -> NewAd
     return await secret_addresses.add(tx, AddressKind.HOOK, group, name=name, is_request=asks, now_ms=now_ms)
 
 
-async def _revoke(address_id: int, tx: Any, now_ms: int) -> SecretAddress:
-    """Make the address of a hook useless, and return it; `tx` is the transaction."""
+async def _revoke(address_id: int, tx: Tx, now_ms: int) -> SecretAddress:
+    """Make the address of a hook useless, and return the address."""
     from orchestrator.groups import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
 
     return await secret_addresses.revoke(tx, AddressKind.HOOK, address_id, now_ms=now_ms)
 
 
-async def _hook_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
+async def _hook_rows(group: str | None, tx: Tx) -> list[HookView]:
     """Return the hooks of a group as rows for `--json`; those of all groups if it is None."""
     from orchestrator.store.access import secret_addresses
     from orchestrator.store.access.secret_addresses import AddressKind
@@ -115,7 +139,7 @@ async def _hook_rows(group: str | None, tx: Any) -> list[dict[str, Any]]:
     return [_hook_row(address) for address in await secret_addresses.every(tx, AddressKind.HOOK, folder)]
 
 
-def _hook_row(hook: SecretAddress) -> dict[str, Any]:
+def _hook_row(hook: SecretAddress) -> HookView:
     """Return a hook, an address to which programs post, as a row for `--json`, without its secret."""
     return {
         "id": hook.id,
@@ -128,8 +152,8 @@ def _hook_row(hook: SecretAddress) -> dict[str, Any]:
     }
 
 
-def _new_hook_lines(row: dict[str, Any]) -> list[str]:
-    """Return the lines that explain a new hook to a person; `row` has its address with the secret."""
+def _new_hook_lines(row: NewHookView) -> list[str]:
+    """Return the lines that explain a new hook to a person, with its address."""
     revoke = installation.command("hooks", "revoke", str(row["id"]))
     effect = "calls the agent" if row["asks"] else "is a message that does not call the agent"
     return [
@@ -141,11 +165,8 @@ def _new_hook_lines(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def _hook_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
-    """Return hooks, addresses to which programs post, as the lines of a table for people.
-
-    `rows` are those that `--json` prints; times are shown in `zone`.
-    """
+def _hook_lines(rows: list[HookView], *, zone: ZoneInfo) -> list[str]:
+    """Return hooks, addresses to which programs post, as the lines of a table, with times in `zone`."""
     from orchestrator.base.clock import local_minute
     from orchestrator.base.tables import table
 

@@ -1,5 +1,5 @@
-"""Run the host in this process, without loading the command line's library: it has 4 MiB, and takes a tenth
-of a start.
+"""Run the host in this process, without the library of the command line, which would take 4 MiB of memory and
+a tenth of the time of a start.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def plain_options(arguments: Sequence[str]) -> dict[str, str] | None:
     remaining = iter(arguments)
     for argument in remaining:
         name, equals, value = argument.partition("=")
-        # Without `=` the next argument is the value: the loop does not see that one.
+        # Without `=` the next argument is the value; taken here, it is not looked at as an option.
         value = value if equals else next(remaining, "")
         # An unknown option has the empty pattern, which only an empty value matches.
         is_plain = (
@@ -87,7 +87,7 @@ def run(
     overrides = {"andy_runtime": runtime, "andy_agent": agent, "andy_port": port}
     if asyncio.run(_serve(home, overrides, is_verbose=is_verbose)):
         say_aside("Andy restarts …")
-        # Replaces the program of this process, which a terminal, systemd or Docker goes on watching.
+        # The new program runs in this same process, which a terminal, systemd or Docker watches.
         os.execv(sys.executable, [sys.executable, "-m", "orchestrator", *sys.argv[1:]])  # noqa: S606
 
 
@@ -174,7 +174,7 @@ async def _run(home: Home, settings: Settings, started: Callable[[], None], *, i
         say_aside(f"To see and control him in a browser: {console}. His log: {log}")
 
     def restart() -> None:
-        """Stop the host, and let it start again."""
+        """Stop the host, and record that it is to be started again."""
         restarts.set()
         stop.set()
 

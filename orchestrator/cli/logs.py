@@ -80,8 +80,8 @@ def _with_local_time(line: str, *, zone: ZoneInfo) -> str:
 def _view(home_option: Path | None, group: str | None, *, run: str | None, lines: int) -> LogView:
     """Return the last lines of a log, and an endless iterator over the lines that are written later. Blocks.
 
-    It is the log of a group's newest container; for None as `group`, that of the host. `run` is the beginning
-    of the id of an older container. `lines` is the most lines to return.
+    The log is that of the group's newest container, or of the host if `group` is None. `run` is the beginning
+    of the id of an older container. `lines` is the largest number of last lines.
 
     Raises:
         NoLog: there is no log, or no such run.

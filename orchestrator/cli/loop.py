@@ -22,6 +22,7 @@ DONE = {
     "resume": "is resumed",
     "wake": "is woken as soon as it is free",
 }
+"""The actions on a loop, each with the text that follows the name of the group when it was applied."""
 
 
 @loop_app.command

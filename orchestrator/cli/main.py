@@ -135,7 +135,7 @@ def _check_text(arguments: list[str]) -> None:
 def _check_command(name: str, *later_words: str) -> None:
     """Raise `UsageError` if `name` is neither a command nor an option, with the command that may be meant.
 
-    `later_words` are the arguments after it. Cyclopts would load all commands to find the same.
+    `later_words` are the arguments after it. Cyclopts would load all commands to check the name.
     """
     if name.startswith("-") or any(entry.name == name for entry in commands.COMMANDS):
         return

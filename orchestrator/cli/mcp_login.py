@@ -75,7 +75,7 @@ async def log_in(
     server, data = await _server(home, name), terminal.home_of(home).data
     assert server.url is not None
     previous_login = await asyncio.to_thread(mcp_logins.read, data, server)
-    # An id for Andy that the owner set at the previous login counts again.
+    # An id for Andy that the owner set at the previous login is used again.
     known_client = (
         previous_login.client if previous_login is not None and previous_login.is_own_client else None
     )
@@ -204,7 +204,7 @@ async def _wait_for_browser(
         else:
             if not login_result.done():
                 login_result.set_result(result)
-        # The address has the code of the login in it: the browser shows it to no other site.
+        # The address has the code of the login in it, so the browser must not send it to another site.
         return PlainTextResponse(DONE_PAGE, headers={"referrer-policy": "no-referrer"})
 
     app = Starlette(routes=[Route(PATH, callback, methods=["GET"])])
@@ -255,7 +255,7 @@ def result_of(query: str, state: str) -> AuthorizationCodeResult:
     `state` identifies the login that waits.
 
     Raises:
-        NotThisLogin: it belongs to another login, has too many parameters or one of them twice, or has
+        NotThisLogin: the query belongs to another login, has too many parameters or one of them twice, or has
             neither a code nor an error.
         LoginRefused: the server refused the login.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 from cyclopts import App, Parameter
 
@@ -33,6 +33,15 @@ Kind = Literal[
     "zai",
     "gateway",
 ]
+
+
+class AbilityView(TypedDict):
+    """The result of one test of a model service, as `--json` prints it."""
+
+    name: str
+    """The ability that was tested."""
+    is_there: bool
+    detail: str
 
 
 @models_app.command
@@ -102,8 +111,12 @@ def list_services(*, as_json: JsonOption = False, home: HomeOption = None) -> No
     from orchestrator.store.settings import model_services
 
     services, source = terminal.read(home, model_services.every), _credentials(home)
-    # First, for the error: without the keys, nothing is listed.
-    has_key = {each.key_env: source.is_usable(each.key_env) for each in services if each.key_env is not None}
+    # Read before anything is printed: an unreadable `.env` is an error.
+    has_key = {
+        service.key_env: source.is_usable(service.key_env)
+        for service in services
+        if service.key_env is not None
+    }
     settings = terminal.settings_to_show(terminal.home_of(home))
     read(
         home,
@@ -155,9 +168,10 @@ def ask_for_abilities(
             )
         )
     rows = [
-        {"name": finding.name, "is_there": finding.is_there, "detail": finding.detail} for finding in findings
+        AbilityView(name=finding.name, is_there=finding.is_there, detail=finding.detail)
+        for finding in findings
     ]
-    show(rows, lambda each: [_finding_line(row) for row in each], as_json=as_json)
+    show(rows, lambda shown_rows: [_finding_line(row) for row in shown_rows], as_json=as_json)
     if findings[0].is_there:
         return 0
     if findings[0].error is ModelError.OUTAGE:
@@ -204,8 +218,8 @@ def use(
                 tx, group, WorkKind(work), chosen, has_gateway=has_gateway, by=COMMAND_LINE, now_ms=now_ms
             )
             return
-        listed = [] if chosen is None else [ChosenModel(WorkKind(work), chosen)]
-        await model_choices.choose(tx, WorkKind(work), listed, has_gateway=has_gateway, now_ms=now_ms)
+        choices = [] if chosen is None else [ChosenModel(WorkKind(work), chosen)]
+        await model_choices.choose(tx, WorkKind(work), choices, has_gateway=has_gateway, now_ms=now_ms)
 
     asyncio.run(terminal.change(home, act))
     print(model_choices.outcome_text(chosen, group, WorkKind(work)))
@@ -275,9 +289,9 @@ async def _test_service(home: Path | None, service: ModelService, model: str) ->
     return await abilities.examine_service(_credentials(home), service, model)
 
 
-def _finding_line(row: dict[str, object]) -> str:
+def _finding_line(row: AbilityView) -> str:
     """Return a finding about an ability of a model service as one line of text."""
-    return f"{'✓' if row['is_there'] else '✗'} {row['name']!s:9} {row['detail']}"
+    return f"{'✓' if row['is_there'] else '✗'} {row['name']:9} {row['detail']}"
 
 
 def _has_key(home: Path | None, name: str) -> bool:

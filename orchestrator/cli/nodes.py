@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from cyclopts import App, Parameter
 
@@ -14,8 +14,18 @@ if TYPE_CHECKING:
     from orchestrator.containers.swarm.nodes import NodeView
 
 THROUGH = "python:3-alpine"
+"""The image in which the copying task runs on a node that has no earlier agent image."""
 
 nodes_app = App(name="nodes")
+
+
+class CopiedImageView(TypedDict):
+    """The result of copying the agents' image to one node, as `--json` prints it."""
+
+    name: str
+    """The name of the node."""
+    problem: str | None
+    """The reason why the node does not have the image; None if it has it."""
 
 
 @nodes_app.default
@@ -63,12 +73,13 @@ def load_image(
         outcome = copy_image(
             client, image, install=own_home.install_id(), data=own_home.data, through=through, say=say_aside
         )
-    show([{"name": name, "problem": why} for name, why in outcome.items()], _copied_lines, as_json=as_json)
+    rows = [CopiedImageView(name=name, problem=problem) for name, problem in outcome.items()]
+    show(rows, _copied_lines, as_json=as_json)
     if any(outcome.values()):
         raise ContainerError("Not every node has the image.")
 
 
-def _copied_lines(report: list[dict[str, Any]]) -> list[str]:
+def _copied_lines(report: list[CopiedImageView]) -> list[str]:
     """Return a line for each node of the swarm: that it has the agents' image now, or why not."""
     return [
         f"{node['name']}  {'⚠️  ' + node['problem'] if node['problem'] else 'has the image'}"

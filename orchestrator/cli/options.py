@@ -6,12 +6,15 @@ import json
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from orchestrator.base.terminal_escaping import one_line
+
+if TYPE_CHECKING:
+    from orchestrator.store.database import Tx
 
 T = TypeVar("T")
 Runtime = Literal["auto", "docker", "process", "swarm"]
@@ -38,7 +41,8 @@ YesOption = Annotated[bool, Parameter(name="--yes", negative="", help="Do not as
 def is_confirmed(question: str, *, yes: bool) -> bool:
     """Ask a person a question, and return whether they confirm.
 
-    With `yes`, the option `--yes`, nobody is asked. Without a terminal it is False, and stderr says why.
+    With `yes`, the option `--yes`, nobody is asked, and the result is True. Without a terminal it is False,
+    and stderr says why.
     """
     if yes:
         return True
@@ -51,7 +55,7 @@ def is_confirmed(question: str, *, yes: bool) -> bool:
 
 def read(
     home: Path | None,
-    query: Callable[[Any], Awaitable[T]],
+    query: Callable[[Tx], Awaitable[T]],
     lines: Callable[[T], list[str]],
     *,
     as_json: bool,

@@ -32,10 +32,10 @@ def search(
     from orchestrator.reports import search as search_reports
 
     at = terminal.moment(home)
-    begin = terminal.since_ms(since, at)
+    begin_ms = terminal.since_ms(since, at)
     read(
         home,
-        lambda tx: search_reports.rows(tx, text, folder=group, since_ms=begin, limit=max(0, limit)),
+        lambda tx: search_reports.rows(tx, text, folder=group, since_ms=begin_ms, limit=max(0, limit)),
         partial(search_reports.lines, zone=at.zone),
         as_json=as_json,
     )

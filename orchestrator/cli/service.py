@@ -9,7 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypedDict
 
 from cyclopts import App, Parameter
 
@@ -105,6 +105,25 @@ class ServiceError(AndyError):
     """A command of systemd failed; the text has its output."""
 
 
+class ServiceStatus(TypedDict):
+    """The state of a unit in systemd, as `--json` prints it."""
+
+    unit: str
+    file: str
+    """The path of the unit's file."""
+    installed: bool
+    enabled: bool
+    """Whether systemd starts the unit with the machine."""
+    active: bool
+    state: str
+    """The state in systemd's words, such as `active (running)`."""
+    pid: int | None
+    """The process of a running unit; None if it does not run."""
+    restarts: int
+    lingers: bool | None
+    """Whether this user's units run without a login; None for a unit of the machine."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceUnit:
     """A unit file of one home, of this user or of the machine."""
@@ -190,9 +209,9 @@ def _limits(unit: ServiceUnit, owner: str | None, *, is_fenced: bool) -> str:
 
 
 def _namespace_limits(owner: str | None, *, is_system: bool) -> str:
-    """Return the lines of the unit file that need namespaces, for the user who runs the unit.
+    """Return the lines of the unit file that need namespaces.
 
-    `owner` is that user of a unit of the machine; None for a unit of this user.
+    `owner` is the user that a unit of the machine runs as; None for a unit of this user.
     """
     is_of_root = _is_of_root(owner)
     # A unit of the machine needs no such line. One of root must not have it: in a user namespace of its own,
@@ -204,7 +223,7 @@ def _namespace_limits(owner: str | None, *, is_system: bool) -> str:
 
 
 def _is_of_root(owner: str | None) -> bool:
-    """Return whether root runs the unit; `owner` is its user, None for a unit of this user."""
+    """Return whether root runs a unit; `owner` is the unit's user, None for a unit of this user."""
     if owner is None:
         return os.geteuid() == 0
     return owner == "root"
@@ -303,7 +322,7 @@ def status(
     _check_systemd()
     output = unit.systemctl("show", unit.file_name, f"--property={','.join(SHOWN_PROPERTIES)}")
     properties = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
-    report = {
+    report: ServiceStatus = {
         "unit": unit.file_name,
         "file": str(unit.path),
         "installed": unit.path.exists(),
@@ -317,7 +336,7 @@ def status(
     show(report, _status_lines, as_json=as_json)
 
 
-def _status_lines(report: dict[str, Any]) -> list[str]:
+def _status_lines(report: ServiceStatus) -> list[str]:
     """Return the state of the unit, as `status` reports it, as lines for people."""
     if not report["installed"]:
         return [f"There is no {report['file']}: 'andy service install' writes it."]
@@ -367,7 +386,7 @@ async def _refuse_other_host(unit: ServiceUnit, home: Path | None) -> None:
     from orchestrator.cli import terminal
 
     properties = unit.systemctl("show", unit.file_name, "--property=ActiveState")
-    # The unit's own Andy is restarted by what follows.
+    # The unit runs an Andy already, which `install` restarts.
     if "ActiveState=active" in properties:
         return
     try:
@@ -382,7 +401,8 @@ async def _refuse_other_host(unit: ServiceUnit, home: Path | None) -> None:
 async def _runtime(home: Path | None) -> str | None:
     """Return the runtime that is written into the unit.
 
-    It is `docker` if the setting is `auto` and an engine answers now; otherwise None: the setting counts.
+    The result is `docker` if the setting is `auto` and an engine answers now. Otherwise it is None: nothing
+    is written, and Andy uses the setting.
     """
     from orchestrator.cli import terminal
     from orchestrator.containers.docker import runtime as docker_engine

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from cyclopts import Parameter
 
@@ -23,10 +23,12 @@ from orchestrator.domain.errors import AndyError, BadRequest, StoreError
 from orchestrator.domain.home import Home
 
 if TYPE_CHECKING:
+    from orchestrator.channels.whatsapp.neonize_database import NeonizeDatabase
     from orchestrator.domain.model_services import ModelService
     from orchestrator.domain.settings import Settings
     from orchestrator.store.database import Tx
 
+T = TypeVar("T")
 MAX_SEND_SECONDS = 90.0
 """Seconds that the test message may take to be sent."""
 OF_DOTENV = "anthropic"
@@ -423,7 +425,7 @@ class Setup:
             if not is_wanted:
                 return "Not paired: later with 'andy whatsapp pair'."
             await self._set_number_owner()
-            await whatsapp.pair_phone(self._home.root, phone=self._flags.phone, anew=False)
+            await whatsapp.pair_phone(self._home.root, phone=self._flags.phone, moves_login_aside=False)
             account = await asyncio.to_thread(self._whatsapp_database().account)
         elif self._flags.own_number is not None:
             await self._set_number_owner()
@@ -511,11 +513,10 @@ class Setup:
         explanation = (
             "your own phone number" if is_own_number else f"self = the chat of +{own_number} with itself"
         )
-        answer: str = _prompt(
+        return _prompt(
             partial(self._prompts.text, default=default_chat),
             f"Where do you want to talk to Andy alone ({explanation}; local = this machine)?",
         )
-        return answer
 
     async def _test(self) -> str:
         """Send a test message to main, if that is wanted; return a line about the result."""
@@ -554,15 +555,15 @@ class Setup:
                     await asyncio.sleep(0.5)
         return "It has not left yet: 'andy channels status' and 'andy outbox list' say why."
 
-    def _whatsapp_database(self) -> Any:
+    def _whatsapp_database(self) -> NeonizeDatabase:
         """Return the reader of the WhatsApp login's database."""
         from orchestrator.channels.whatsapp.neonize_database import NeonizeDatabase
 
         return NeonizeDatabase(self._home.root / "store" / "whatsapp.db")
 
 
-def _prompt(prompt: Callable[[str], Any], question: str) -> Any:
-    """Call `prompt` with a question; return the answer."""
+def _prompt(prompt: Callable[[str], T], question: str) -> T:
+    """Prompt a person for the answer to a question, indented below the step's name; return the answer."""
     from orchestrator.cli import terminal
 
     return terminal.typed(partial(prompt, f"    {question}"))
@@ -575,7 +576,7 @@ def chat_of(text: str, *, own_number: str, is_own_number: bool) -> str:
     that it is Andy's alone.
 
     Raises:
-        BadRequest: the text is not the address of a chat.
+        BadRequest: the text names no chat, or `self` cannot be used for this account.
     """
     from orchestrator.channels import discovery
     from orchestrator.channels.whatsapp import addresses

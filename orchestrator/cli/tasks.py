@@ -32,6 +32,7 @@ DONE = {
     "cancel": "is cancelled for good",
     "run": "is queued for a run now",
 }
+"""The actions on a scheduled task, each with the text that follows the task's id when it was applied."""
 
 
 @tasks_app.command(name="list")
@@ -52,9 +53,9 @@ def list_tasks(
     from orchestrator.reports import tasks
     from orchestrator.scheduler import scheduled_task_service
 
-    listed = terminal.read(home, lambda tx: tasks.every(tx, group, with_ended=with_ended))
-    rows = [scheduled_task_service.to_row(task) for task in listed]
-    show(rows, lambda _: tasks.list_lines(listed), as_json=as_json)
+    scheduled_tasks = terminal.read(home, lambda tx: tasks.every(tx, group, with_ended=with_ended))
+    rows = [scheduled_task_service.to_row(task) for task in scheduled_tasks]
+    show(rows, lambda _: tasks.list_lines(scheduled_tasks), as_json=as_json)
 
 
 @tasks_app.command(name="show")

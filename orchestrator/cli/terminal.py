@@ -42,7 +42,7 @@ def say_aside(text: str) -> None:
 
 
 def home_of(home_option: Path | None) -> Home:
-    """Return the home of the option `--home`; without it, the one of ANDY_HOME or of this directory."""
+    """Return the home of the option `--home`; without it, that of ANDY_HOME, else the default home."""
     return Home(home_directory(home_option))
 
 
@@ -103,7 +103,7 @@ def zone_of(home_option: Path | None) -> ZoneInfo:
     `home_option` is the option `--home`. Raises `SettingError`.
     """
     home = home_of(home_option)
-    # The zone alone is read: most commands need no other setting, and validating all takes longer.
+    # Only the zone is read: most commands need no other setting, and to validate all takes longer.
     return running_zone(home) or setting_sources.zone(home.root)
 
 
@@ -135,8 +135,9 @@ class LocalNow:
 def web_origin(home_option: Path | None) -> str:
     """Return the address of Andy's web server, without a path.
 
-    It is the one that the owner has set for a reverse proxy, else that of the running Andy, else the one that
-    the settings give to the next start. Raises `NotRunning` if Andy's file with his address is damaged.
+    The address is the one that the owner has set for a reverse proxy, else that of the running Andy, else the
+    one that the next start gets by the settings. Raises `AndyFileDamaged` if Andy's file with his address is
+    damaged.
     """
     from orchestrator.cli.client import read_address
 
@@ -194,7 +195,7 @@ def typed(read: Callable[[], T]) -> T:
     and a thread that reads could not be ended at all.
     """
     previous_handler = signal.getsignal(signal.SIGINT)
-    if previous_handler is signal.SIG_IGN:  # as a shell sets it for what runs in the background
+    if previous_handler is signal.SIG_IGN:  # a shell sets this for a command that runs in the background
         return read()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -55,8 +55,9 @@ def undo(
 async def _undo(home: Path | None, group: str | None, number: int | None, *, is_forced: bool) -> UndoDone:
     """Undo the effects of a turn, and return the result.
 
-    It is the turn `number` or, if that is None, the last turn of `group` that changed something. `is_forced`
-    also undoes what was changed later. Raises `UnknownTurn`, `UnknownGroup`, `BadRequest`.
+    Undone is the turn `number` or, if that is None, the last turn of `group` that changed something. With
+    `is_forced`, effects are undone even where something changed them again later. Raises `UnknownTurn`,
+    `UnknownGroup`, `BadRequest`.
     """
     from orchestrator.base.clock import SystemClock
     from orchestrator.cli import terminal
@@ -87,7 +88,7 @@ async def _undo(home: Path | None, group: str | None, number: int | None, *, is_
         # If a turn has just ended, the files that it changed may not be recorded yet.
         await file_effects.catch_up(database, files, folder, now_ms=clock.now_ms())
         done = await database.write(work)
-        # Files are put back after the commit, which has noted them: if this is cut off, the host does it.
+        # The commit has recorded which files to put back: if this process is killed now, the host does it.
         await file_effects.put_due(database, files, folder, now_ms=clock.now_ms())
     return done
 

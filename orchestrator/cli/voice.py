@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypedDict
 
 from cyclopts import App, Parameter
 
@@ -19,6 +19,21 @@ voice_app = App(name="voice")
 
 class VoiceNotReady(AndyError):
     """Voice notes cannot be transcribed yet."""
+
+
+class VoiceStatus(TypedDict):
+    """The state of the transcription of voice notes, as `--json` prints it."""
+
+    on: bool
+    """Whether voice notes are transcribed: the library and the model are both installed."""
+    model: str
+    """The name of the model that the settings choose; empty for none."""
+    folder: str
+    """The path where the model belongs."""
+    library: bool
+    """Whether the library that transcribes is installed."""
+    installed: bool
+    """Whether the model is in its folder."""
 
 
 @voice_app.command
@@ -50,9 +65,9 @@ def install(
     if not report["library"]:
         raise VoiceNotReady(_library_help())
     target = Path(report["folder"])
-    # Filled under another name: a download that breaks off must not pass for a model.
+    # Filled under another name: a download that breaks off must not be taken for a model.
     partial = target.with_name(f".{target.name}.partial")
-    # An earlier try that was killed may have left some.
+    # An earlier try that was killed may have left files there.
     shutil.rmtree(partial, ignore_errors=True)
     try:
         if folder is not None:
@@ -98,12 +113,8 @@ def try_file(
     print(f"🎤 {transcript.text}")
 
 
-def _status(home: Path | None) -> dict[str, Any]:
-    """Return the state of the transcription of voice notes in a home.
-
-    `on` says whether voice notes are transcribed: `library` and the model, `installed`, are both there.
-    `model` is the name of the model, and `folder` is where it belongs.
-    """
+def _status(home: Path | None) -> VoiceStatus:
+    """Return the state of the transcription of voice notes in a home."""
     from orchestrator.channels.voice import transcriber
     from orchestrator.cli import terminal
 
@@ -120,14 +131,14 @@ def _status(home: Path | None) -> dict[str, Any]:
     }
 
 
-def _status_lines(report: dict[str, Any]) -> list[str]:
+def _status_lines(report: VoiceStatus) -> list[str]:
     """Return the line that says whether voice notes are transcribed, and what is missing for it."""
     if report["on"]:
         return [f"Voice notes are written down by the model '{report['model']}' in {report['folder']}."]
     return [f"Voice notes are not written down. {_missing(report)}"]
 
 
-def _missing(report: dict[str, Any]) -> str:
+def _missing(report: VoiceStatus) -> str:
     """Return what is missing for the transcription of voice notes, with the fix.
 
     `report` is the result of `_status`, in which `on` is false.

@@ -5,14 +5,28 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from cyclopts import App, Parameter
 
 from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.options import HomeOption, JsonOption, read
 
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+    from orchestrator.store.database import Tx
+
 sessions_app = App(name="sessions")
+
+
+class SessionView(TypedDict):
+    """A browser that is signed in, as `--json` prints it. Times are epoch milliseconds."""
+
+    id: str
+    browser: str
+    since_ms: int
+    seen_ms: int
 
 
 def open_console(
@@ -27,7 +41,7 @@ def open_console(
     Example: `andy open --no-browser`
     """
     address = asyncio.run(_console_address(home))
-    if browser and _opens_browser(address):
+    if browser and _open_in_browser(address):
         print("The console opens in your browser. If it does not, run 'andy open --no-browser'.")
         return
     if browser:
@@ -45,7 +59,7 @@ def _port(address: str) -> int:
     return urlsplit(address).port or 443
 
 
-def _opens_browser(address: str) -> bool:
+def _open_in_browser(address: str) -> bool:
     """Open an address in a browser; return whether there is one."""
     import webbrowser
 
@@ -95,10 +109,10 @@ def revoke(
     print(f"{count} signed out.")
 
 
-async def _revoke(session: str | None, tx: Any, now_ms: int) -> int:
-    """Sign out the browser with the session `session`, or all browsers for None; return how many.
+async def _revoke(session: str | None, tx: Tx, now_ms: int) -> int:
+    """Sign out the browser with the id `session`, or all browsers for None; return how many.
 
-    The change is written to the audit log. `tx` is the transaction. Raises `UnknownSession`.
+    The change is written to the audit log. Raises `UnknownSession`.
     """
     from orchestrator.store import audit
     from orchestrator.store.access import web_sessions
@@ -113,7 +127,7 @@ async def _revoke(session: str | None, tx: Any, now_ms: int) -> int:
     return count
 
 
-async def _session_rows(tx: Any) -> list[dict[str, Any]]:
+async def _session_rows(tx: Tx) -> list[SessionView]:
     """Return the browsers that are signed in as rows for `--json`."""
     from orchestrator.base.clock import SystemClock
     from orchestrator.store.access import web_sessions
@@ -129,7 +143,7 @@ async def _session_rows(tx: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _session_lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
+def _session_lines(rows: list[SessionView], *, zone: ZoneInfo) -> list[str]:
     """Return rows about signed-in browsers as the lines of a table for people, with times in `zone`."""
     from orchestrator.base.clock import local_second
     from orchestrator.base.tables import table

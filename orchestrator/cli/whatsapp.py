@@ -50,7 +50,7 @@ def pair(
 
     Example: `andy whatsapp pair --phone "+49 170 1234567"`
     """
-    return asyncio.run(pair_phone(home, phone=phone or "", anew=anew))
+    return asyncio.run(pair_phone(home, phone=phone or "", moves_login_aside=anew))
 
 
 @whatsapp_app.command
@@ -66,34 +66,39 @@ def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
     show(asyncio.run(connection_status(home_of(home), CHANNEL)), lines, as_json=as_json)
 
 
-async def pair_phone(home: Path | None, *, phone: str, anew: bool) -> int:
+async def pair_phone(home: Path | None, *, phone: str, moves_login_aside: bool) -> int:
     """Show codes until a phone has scanned or entered one; return 0.
 
-    `phone` is the number of a phone that enters a code of letters; empty shows a QR code. `anew` sets an
-    earlier login aside. Raises `NotPaired` with the reason if no phone pairs.
+    `phone` is the number of a phone that enters a code of letters; empty shows a QR code. With
+    `moves_login_aside` the files of an earlier login are renamed first. Raises `NotPaired` with the reason if
+    no phone pairs.
     """
-    # Lines of the log in between would spoil the code, which is drawn again in its place.
+    # A line of the log in between would break the picture: each new code is drawn over the earlier one.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     root = home_of(home)
     screen = Screen(raw_stream(sys.stdout), zone_of(home))
     is_up = await _is_running(root)
-    async with aclosing(_pairing_states(root, phone=phone, anew=anew, is_up=is_up)) as attempt:
-        async for progress in attempt:
+    pairing_states = _pairing_states(root, phone=phone, moves_login_aside=moves_login_aside, is_up=is_up)
+    async with aclosing(pairing_states) as states:
+        async for progress in states:
             screen.show(progress)
             if progress["state"] in ("expired", "failed"):
                 raise NotPaired(progress["text"])
     return 0
 
 
-def _pairing_states(home: Home, *, phone: str, anew: bool, is_up: bool) -> AsyncGenerator[PairingView]:
+def _pairing_states(
+    home: Home, *, phone: str, moves_login_aside: bool, is_up: bool
+) -> AsyncGenerator[PairingView]:
     """Return a generator of the states of a pairing, made by the running Andy or by this process.
 
     `is_up` says that Andy runs. `phone` is the number of a phone that enters a code; empty for a QR code.
-    `anew` sets an earlier login aside: `NotPaired` is raised if Andy runs.
+    With `moves_login_aside` the files of an earlier login are renamed first; while Andy runs, `NotPaired` is
+    raised instead.
     """
     if not is_up:
-        return _pair_in_process(home, phone=phone, anew=anew)
-    if anew:
+        return _pair_in_process(home, phone=phone, moves_login_aside=moves_login_aside)
+    if moves_login_aside:
         raise NotPaired("Andy is running: stop it before its WhatsApp login is put aside.")
     return _pair_in_host(home, phone=phone)
 
@@ -124,11 +129,12 @@ async def _pair_in_host(home: Home, *, phone: str) -> AsyncGenerator[PairingView
                     return
 
 
-async def _pair_in_process(home: Home, *, phone: str, anew: bool) -> AsyncGenerator[PairingView]:
+async def _pair_in_process(home: Home, *, phone: str, moves_login_aside: bool) -> AsyncGenerator[PairingView]:
     """Yield each state of a pairing that this process makes, until it succeeds, expires or fails.
 
-    `phone` is the number of a phone that enters a code; empty for a QR code. `anew` sets an earlier login
-    aside. The home is created if it is missing. The result is stored for `andy whatsapp status`.
+    `phone` is the number of a phone that enters a code; empty for a QR code. With `moves_login_aside` the
+    files of an earlier login are renamed first. The home is created if it is missing. The result is stored
+    for `andy whatsapp status`.
     """
     from orchestrator.base.clock import SystemClock
     from orchestrator.channels import status as condition
@@ -137,8 +143,8 @@ async def _pair_in_process(home: Home, *, phone: str, anew: bool) -> AsyncGenera
     clock = SystemClock()
     await asyncio.to_thread(home.make)
     store = home.root / "store" / "whatsapp.db"
-    if anew:
-        await asyncio.to_thread(_set_login_aside, store)
+    if moves_login_aside:
+        await asyncio.to_thread(_move_login_aside, store)
     changes: asyncio.Queue[PairingView | None] = asyncio.Queue()
     pairing = Pairing(
         store,
@@ -168,10 +174,11 @@ def _status_path(home: Home) -> Path:
     return home.data / "whatsapp" / "condition.json"
 
 
-def _set_login_aside(store: Path) -> None:
-    """Rename the files of a WhatsApp login: the database `store`, and SQLite's own files beside it. Blocks.
+def _move_login_aside(store: Path) -> None:
+    """Rename the files of a WhatsApp login, so that another phone can be paired. Blocks.
 
-    Raises `NotPaired` if another process has the login open.
+    They are the database `store` and SQLite's own files beside it; their new names end with the time. Raises
+    `NotPaired` if another process has the login open.
     """
     from filelock import FileLock, Timeout
 
@@ -179,7 +186,7 @@ def _set_login_aside(store: Path) -> None:
     try:
         # The bridge process holds this lock while it has the login open.
         with FileLock(store.with_suffix(".lock"), timeout=0):
-            # The database, its write-ahead log and that log's index, but no file that was set aside earlier.
+            # The database, its write-ahead log and the log's index, but no file that was renamed earlier.
             for path in (store, *store.parent.glob(f"{store.name}-*")):
                 if path.exists() and ".before-" not in path.name:
                     path.rename(path.with_name(f"{path.name}.before-{now:%Y%m%d-%H%M%S}"))
@@ -240,7 +247,7 @@ def status_lines(report: dict[str, Any], *, zone: ZoneInfo) -> list[str]:
     """Return the state of the WhatsApp connection as text, one fact a line, with times in `zone`. Pure."""
     return [
         f"account            {report['account'] or 'none: pair one with andy whatsapp pair'}",
-        f"state              {_state(report)}",
+        f"state              {_state_text(report)}",
         *([f"to do              {report['advice']}"] if report["advice"] else []),
         f"connected since    {_time_text(report['connected_since_ms'], zone)}",
         f"last receipt       {_time_text(report['last_receipt_ms'], zone)}",
@@ -256,8 +263,8 @@ def status_lines(report: dict[str, Any], *, zone: ZoneInfo) -> list[str]:
     ]
 
 
-def _state(report: dict[str, Any]) -> str:
-    """Return the state of the WhatsApp connection in words, and whether Andy runs."""
+def _state_text(report: dict[str, Any]) -> str:
+    """Return the state of the WhatsApp connection as text, with a note if Andy does not run."""
     words = str(report["state"]).replace("_", " ")
     return words if report["is_running"] else f"{words} (Andy is not running)"
 

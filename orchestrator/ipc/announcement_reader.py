@@ -91,7 +91,7 @@ class AnnouncementReader:
     async def open(self, stack: AsyncExitStack) -> None:
         """Make an empty directory for announcements, and watch it; it is removed when `stack` is closed.
 
-        Files that were in it are dropped: they announce changes that this host reads anyway as it starts. If
+        Files that were in it are deleted: they announce changes that this host reads anyway as it starts. If
         the directory cannot be made, `look` tries again: until then the host still finds every change, only
         later.
         """
@@ -143,7 +143,7 @@ class AnnouncementReader:
             self._watcher.wake(self._name)
 
     def _note_trouble(self, trouble: str | None) -> None:
-        """Log the reason why files cannot be read, if it is another than last time.
+        """Log the reason why files cannot be read, unless the last one that was noted is the same.
 
         `trouble` is None if they can be read.
         """
@@ -232,13 +232,13 @@ def _parse(name: str, body: bytes, batch: AnnouncementBatch) -> None:
 
 
 def _reason(error: ValidationError) -> str:
-    """Return the first fault that a validation found, without the content of the file."""
+    """Return the text of the first fault that a validation found, without the content of the file."""
     return str(error.errors(include_input=False)[0]["msg"])
 
 
 def _remove_abandoned(directory_fd: int, name: str) -> None:
     """Remove an unfinished file that is too old to be completed: the command that wrote it was killed."""
-    info = entries.look(directory_fd, name)
+    info = entries.status_of(directory_fd, name)
     if info is not None and time.time() - info.st_mtime > ABANDONED_SECONDS:
         entries.remove(directory_fd, name)
 

@@ -67,7 +67,7 @@ def refusal(caller: Group, command: Command) -> str | None:
             return ONLY_MAIN
         case ScheduleTask(target_folder=folder) if folder not in (None, caller.folder):
             return "a group may only schedule for itself"
-        # What is left of these concerns the caller's own chats.
+        # Commands of these kinds that were not refused above concern the caller's own chats.
         case (
             SendMessage()
             | SendFile()

@@ -191,7 +191,7 @@ class CommandCaller:
     has_gateway: Callable[[], bool] = lambda: False
     """Returns whether a gateway is the model service of `.env`."""
     role: Role = Role.OWNER
-    """The lowest role of the people it is for."""
+    """The lowest role of the people for whom the agent makes the request."""
     file: Attachment | FileRefused | None = None
     """For `send_file`: the copy of the file, or why there is none."""
     early_result: CommandResult | None = None

@@ -9,6 +9,7 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import structlog
 
@@ -103,10 +104,10 @@ HANDLERS: dict[str, Callable[[Tx, CommandCaller, Any], Awaitable[CommandResult]]
     "model_missing": messages.notify_model_missing,
 }
 """Maps a command's type to its handler."""
-NOTING = frozenset(
+NOTE_TOOLS = frozenset(
     {"create_plan", "update_plan_task", "set_active_plan", "set_active_task", "record_decision"}
 )
-"""Context tools whose notes people may know of."""
+"""Context tools that write plans and decisions into files, which an undo does not change back."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -132,7 +133,7 @@ class CommandDispatcher:
         clock: Clock,
         read_time: ReadIsoTime,
         times: ScheduleReader,
-        zone_of: Callable[[Group], Any],
+        zone_of: Callable[[Group], ZoneInfo],
         wakeups: Wakeups,
         bus: EventBus,
         copy_file: CopyFile = no_files,
@@ -275,8 +276,8 @@ class CommandDispatcher:
         """
         if self._contexts is None:
             return None
-        # An isolated task has a session of its own. Its notes would appear in the group's conversation, which
-        # knows nothing of it.
+        # An isolated task has a session of its own. Its notes would appear in the group's conversation, in
+        # which the task was never mentioned.
         is_about_person = command.tool == MEMORY and command.arguments.get("action") == "person"
         if turn is not None and turn.is_isolated and not is_about_person:
             return refused("apart", abilities.ISOLATED)
@@ -418,11 +419,11 @@ class _Asker:
 
 
 async def _asker(tx: Tx, group: Group, turn: Turn | None, *, written_ms: int | None, now_ms: int) -> _Asker:
-    """Return for whom a request is made: the lowest role of its turn and of a restricted container.
+    """Return for whom a request is made: their role is the lowest of its turn and of a restricted container.
 
     The turn alone proves little: a container may name any turn of its group, and leave requests behind when
-    it ends. If a restricted container lived when the file was written, the file is from it, because no other
-    container of its group lives at the same time. `turn` is None outside of a turn. `written_ms` is the time
+    it ends. If a restricted container ran when the file was written, the file is from it, because no other
+    container of its group runs at the same time. `turn` is None outside of a turn. `written_ms` is the time
     of the file; None for a request without a file, which counts as written now.
     """
     container_roles = await runs.restricted_at(tx, group.folder, now_ms if written_ms is None else written_ms)
@@ -439,7 +440,7 @@ async def _asker(tx: Tx, group: Group, turn: Turn | None, *, written_ms: int | N
 async def _refusal(tx: Tx, asker: _Asker, command: Command, turn: Turn | None) -> str | None:
     """Return why a command may not be carried out for these people; None when it may.
 
-    The reasons are tried in turn: the people's role, the group, a worker turn, and a turn that was stopped.
+    Checked are, in this order: the people's role, the group, a worker turn, and a turn that was stopped.
     """
     chat = turn.chat_jid if turn is not None else None
     return (
@@ -477,13 +478,13 @@ def _out_of_reach(command: Command) -> str | None:
         return None
     if command.tool == MEMORY:
         return "forgotten" if command.arguments.get("action") == "forget" else None
-    return "noted" if command.tool in NOTING else None
+    return "noted" if command.tool in NOTE_TOOLS else None
 
 
 def _only_reads_stored_texts(command: Command) -> bool:
     """Return whether a command only reads stored texts, such as messages, and changes nothing.
 
-    Such are a search of the history, and the actions of context tools that show what is known.
+    These are a search of the history, and the actions of context tools that show what is known of people.
     """
     is_show = isinstance(command, Remember) and command.arguments.get("action") in ("show", "person")
     return is_show or isinstance(command, SearchHistory)
@@ -492,7 +493,7 @@ def _only_reads_stored_texts(command: Command) -> bool:
 def fallback_id(name: str, body: bytes) -> str:
     """Return an id for the request in a file that has none, from the file's name and its content, `body`.
 
-    So the same file gets the same id again, and a later file of the same name gets another one.
+    So the same file gets the same id again, and a file of the same name with another content gets another id.
     """
     digest = hashlib.sha256(os.fsencode(name) + b"/" + body).hexdigest()
     return f"{_UNSAFE.sub('-', name)[:40]}-{digest[:20]}"

@@ -89,14 +89,14 @@ def survey(directory_fd: int, limit: int) -> DirectorySurvey:
     """
     # Limited while listing: a container may fill its directory with millions of names.
     with os.scandir(directory_fd) as entries:
-        listed = list(islice(entries, limit))
+        looked_at = list(islice(entries, limit))
         is_cut = next(entries, None) is not None
-    names = sorted(entry.name for entry in listed if not entry.is_dir(follow_symlinks=False))
+    names = sorted(entry.name for entry in looked_at if not entry.is_dir(follow_symlinks=False))
     return DirectorySurvey(names=tuple(names), is_cut=is_cut)
 
 
-def look(directory_fd: int, name: str) -> os.stat_result | None:
-    """Return the status of an entry itself, not of what it links to; None when it is gone."""
+def status_of(directory_fd: int, name: str) -> os.stat_result | None:
+    """Return the status of an entry of an open directory, without following a link; None when it is gone."""
     try:
         return os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     except FileNotFoundError:
@@ -231,10 +231,10 @@ def _open_directory(path: Path, *, within_fd: int | None = None) -> int:
 
 
 def _restore_writable(directory_fd: int) -> None:
-    """Give the host's user all rights in an open directory again, if it owns the directory.
+    """Give the host's user all rights in an open directory again, if that user owns it.
 
     A container of the same user may have taken them away. The host could then not remove an entry, and would
-    read it for ever.
+    read it again and again.
     """
     info = os.fstat(directory_fd)
     if info.st_uid == os.geteuid() and info.st_mode & stat.S_IRWXU != stat.S_IRWXU:

@@ -133,7 +133,7 @@ class IpcFeature:
         restore: Callable[[Turn, Group, str | None], Awaitable[Restoration]],
         before_turn: Callable[[Turn], Awaitable[None]],
     ) -> RunPorts:
-        """Return the functions and services that the pool of containers calls: the arguments and this host's.
+        """Return the functions and services that the pool of containers calls: the arguments and the host's.
 
         Args:
             compose: returns the order of a turn, with its prompt.
@@ -158,7 +158,7 @@ class IpcFeature:
     async def watch(self, folder: Folder) -> None:
         """Begin to read the requests of a group whose container is about to start.
 
-        The files that the container reads, such as the list of tasks, are written anew before this returns.
+        The files that the container reads, such as the list of tasks, are written again before this returns.
         """
         await self._watcher.watch(folder)
         await asyncio.gather(self._snapshots.write(folder), self._contexts.show(folder))

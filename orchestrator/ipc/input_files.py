@@ -112,9 +112,10 @@ class InputFiles:
         self._clear(folder, lambda run: run == run_id)
 
     def remove_files_of_others(self, living: Collection[RunId]) -> None:
-        """Remove, in every group, input files for no run in `living`. Called when a host starts.
+        """Remove, in every group, the input files that are for none of the runs in `living`.
 
-        The names of the other turns' files are remembered, so that `remove_turn` finds them.
+        Called when a host starts. The names of the remaining turns' files are remembered, so that
+        `remove_turn` finds them.
         """
         for directory in self._ipc.glob("*/input"):
             self._clear(Folder(directory.parent.name), lambda run: run not in living)
@@ -139,7 +140,7 @@ class InputFiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftInput:
+class RemainingInput:
     """A file in `input/` that its runs have not removed."""
 
     name: str
@@ -149,7 +150,7 @@ class LeftInput:
     """The turn in it; None for a request to end, and for an unreadable file."""
 
 
-def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[LeftInput]:
+def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[RemainingInput]:
     """Remove files for ended runs, and unreadable ones; a missing directory counts as empty.
 
     `is_over` returns whether the run with an id is over. Call this while nothing is written there, because
@@ -159,15 +160,15 @@ def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[LeftInp
         Those of the files that remain, which are for other runs, oldest first.
 
     Raises:
-        MailboxError: it is no directory of the host's any more.
+        MailboxError: `input_dir` is not the directory that the host made.
         OSError: it cannot be read.
     """
-    remaining: list[LeftInput] = []
+    remaining: list[RemainingInput] = []
     with entries.opened(input_dir) as directory:
         if directory is None:
             return remaining
         for name in entries.survey(directory, MAX_LEFT).names:
-            file = _look(directory, name)
+            file = _read_input(directory, name)
             # A file that cannot be read names no run. `all` is true for none, so it is removed as well.
             if not all(map(is_over, file.runs)):
                 remaining.append(file)
@@ -176,21 +177,21 @@ def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[LeftInp
     return remaining
 
 
-def _look(directory_fd: int, name: str) -> LeftInput:
+def _read_input(directory_fd: int, name: str) -> RemainingInput:
     """Return the runs that a file in `input/` is for, and its turn; neither if it cannot be read.
 
     A file whose name begins with a dot was never completed, and counts as unreadable.
     """
     content = entries.read(directory_fd, name, frozenset({os.geteuid()}), limit=MAX_ORDER_BYTES)
     if not isinstance(content, entries.EntryContent) or name.startswith("."):
-        return LeftInput(name=name)
+        return RemainingInput(name=name)
     try:
         if name == CLOSE_FILE:
-            return LeftInput(name=name, runs=CloseOrder.parse(content.body).runs)
+            return RemainingInput(name=name, runs=CloseOrder.parse(content.body).runs)
         order = TurnOrder.parse(content.body)
     except WireError:
-        return LeftInput(name=name)
-    return LeftInput(name=name, runs=(order.run,), turn=order.turn)
+        return RemainingInput(name=name)
+    return RemainingInput(name=name, runs=(order.run,), turn=order.turn)
 
 
 def write_reply(replies_dir: Path, reply: Reply) -> None:

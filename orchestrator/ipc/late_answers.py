@@ -51,8 +51,8 @@ async def send_late_answer(tx: Tx, group: Group, command: Command, reply: Reply,
     if turn is not None and (turn.kind is not TurnKind.CHAT or _asks_again(turn, command)):
         return
     # These messages count as no texts of the agent, so they have a limit of their own.
-    earlier = await outbox.count_late_answers(tx, group.folder, since_ms=now_ms - HOUR_MS, now_ms=now_ms)
-    if earlier > MAX_AN_HOUR:
+    count = await outbox.count_late_answers(tx, group.folder, since_ms=now_ms - HOUR_MS, now_ms=now_ms)
+    if count > MAX_AN_HOUR:
         return
     outcome = "✅ Done after all" if reply.ok else "⚠️ Not done"
     text = f"{outcome}, for I was away when it was asked: {reply.text}"
@@ -60,7 +60,7 @@ async def send_late_answer(tx: Tx, group: Group, command: Command, reply: Reply,
         tx,
         chat_jid=group.chat_for(turn.chat_jid if turn is not None else None),
         folder=group.folder,
-        text=text if earlier < MAX_AN_HOUR else MORE,
+        text=text if count < MAX_AN_HOUR else MORE,
         dedupe_key=f"{outbox.LATE_ANSWER}{group.folder}:{reply.request_id}",
         now_ms=now_ms,
     )

@@ -46,7 +46,7 @@ class RequestBatch:
     """The requests that one call of `Mailbox.take` found."""
 
     requests: tuple[RequestFile, ...] = ()
-    """Oldest name first. Each is to be removed before the next call, or to be left out of it."""
+    """Oldest name first. The next call reads each again, unless it was removed or is named in `without`."""
     rejections: tuple[Rejection, ...] = ()
     """Entries that were removed unread, for the log. They are recorded as rejected files already."""
     has_more: bool = False
@@ -114,14 +114,14 @@ class Mailbox:
                 return
             # The version shows whether it is still the file that was read: a new file of its name is another
             # request.
-            info = entries.look(directory, request.name)
+            info = entries.status_of(directory, request.name)
             if info is None or entries.version(info) != request.version:
                 return
-            if not entries.remove(directory, request.name) and entries.look(directory, request.name):
+            if not entries.remove(directory, request.name) and entries.status_of(directory, request.name):
                 raise PermissionError(f"{self._directory.name}/{request.name} cannot be removed")
 
     def reject(self, request: RequestFile, reason: str) -> None:
-        """Record a request that is not carried out, with the reason. It stays until `remove`.
+        """Record a request that is not carried out, with the reason. Its file stays until `remove`.
 
         Raises:
             OSError: the record cannot be written.
@@ -147,7 +147,7 @@ class Mailbox:
             if len(requests) >= limit or len(rejections) >= MAX_REJECTIONS or read_bytes >= MAX_PASS_BYTES:
                 has_more = True
                 break
-            # In a full directory no file is left alone, or unfinished ones could hide all others for ever.
+            # In a full directory no file is left alone, or unfinished ones could hide all others without end.
             entry = self._read_entry(directory_fd, name, has_grace=not survey.is_cut)
             if isinstance(entry, RequestFile):
                 requests.append(entry)
@@ -164,7 +164,7 @@ class Mailbox:
         Return None when it is gone, or is left alone for now. With `has_grace`, files that may still be
         written are left alone.
         """
-        info = entries.look(directory_fd, name)
+        info = entries.status_of(directory_fd, name)
         if info is None:
             return None
         written_ms = entries.changed_ms(info)
@@ -213,7 +213,7 @@ def is_partial(name: str) -> bool:
 def may_be_unfinished(name: str, unchanged_ms: int) -> bool:
     """Return whether the writing of a regular file may still go on, `unchanged_ms` after its last change.
 
-    That is so for `UNFINISHED_MS` if the name marks an unfinished file, and for `SETTLE_MS` if a person or
+    It may go on for `UNFINISHED_MS` if the name marks an unfinished file, and for `SETTLE_MS` if a person or
     program wrote the file directly, without renaming. If `unchanged_ms` is below zero, the file's time is
     ahead of the host's clock and says nothing: return False for a directly written file, whose content has to
     be looked at.
@@ -222,17 +222,17 @@ def may_be_unfinished(name: str, unchanged_ms: int) -> bool:
         return False
     if is_partial(name):
         return unchanged_ms < UNFINISHED_MS
-    return 0 <= unchanged_ms < SETTLE_MS and not is_given_once(name)
+    return 0 <= unchanged_ms < SETTLE_MS and not is_unique_name(name)
 
 
-def is_given_once(name: str) -> bool:
-    """Return whether a name has the form of `unique_name`, which no other file gets, also not a later one."""
+def is_unique_name(name: str) -> bool:
+    """Return whether a name has the form that `unique_name` makes: no later file gets the same name."""
     return _UNIQUE_NAME.fullmatch(name) is not None
 
 
 def _is_finished(name: str, body: bytes) -> bool:
     """Return whether a `.json` file is complete: it was renamed into place, or contains a whole document."""
-    if is_given_once(name):
+    if is_unique_name(name):
         return True
     try:
         return isinstance(json.loads(body), dict)

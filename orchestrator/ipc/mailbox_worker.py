@@ -26,7 +26,7 @@ from orchestrator.domain.values import Folder, Group
 from orchestrator.ipc import input_files
 from orchestrator.ipc.command_dispatcher import CommandDispatcher, fallback_id
 from orchestrator.ipc.handlers.files import RETENTION_MS
-from orchestrator.ipc.mailbox import Mailbox, RequestFile, is_given_once
+from orchestrator.ipc.mailbox import Mailbox, RequestFile, is_unique_name
 from orchestrator.ipc.rejected_files import MAX_NAME_CHARS, Rejection
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.store import audit
@@ -48,11 +48,11 @@ UNWATCHED_SWEEP_SECONDS = 60.0
 a container's last second, or could not be handled then.
 """
 MAX_TRIES = 3
-"""Times that a request is handled whose handling fails unexpectedly, before it is set aside."""
+"""Times that the handling of a request may fail unexpectedly before the request is set aside."""
 RETRY_SECONDS = 1.0
-"""Seconds before the second of them; each further pause is longer by as much.
+"""Seconds of the pause before the second try; each further pause is one second longer.
 
-All are over before the container stops waiting for a reply.
+All tries are over before the container stops waiting for a reply.
 """
 MAX_FAILURES = 1_000
 """Failed requests of one mailbox that are remembered, the latest."""
@@ -73,8 +73,8 @@ class _Failure:
     """Times that it was handled, or was to be set aside, and that failed."""
     reason: str = ""
     """The kind of the latest error of its handling."""
-    is_resting: bool = False
-    """Whether it waits before it is tried again; the requests behind it do not."""
+    is_paused: bool = False
+    """Whether it waits before it is tried again; the requests behind it do not wait."""
 
 
 class MailboxWorker:
@@ -119,8 +119,8 @@ class MailboxWorker:
         self._rates: dict[Folder, TokenBucket] = {}
         """The number of requests that each group may still send now, as tokens in a bucket."""
         self._failures: dict[tuple[Folder, str], dict[str, _Failure]] = {}
-        """The failed requests of each mailbox, by name and content. After a restart all are tried anew."""
-        self._resting: set[Folder] = set()
+        """The failed requests of each mailbox, by name and content; a restart forgets them and the tries."""
+        self._paused: set[Folder] = set()
         """Groups that wait because they sent requests faster than they may."""
         self._at_work: set[Folder] = set()
         """Groups whose requests are being handled."""
@@ -136,7 +136,7 @@ class MailboxWorker:
                 # would be removed.
                 if not self._at_work:
                     await self._sweep()
-                for folder in sorted(await self._watcher.wait() - self._resting):
+                for folder in sorted(await self._watcher.wait() - self._paused):
                     self._begin(folder, group_tasks)
 
     async def _look_at_all(self) -> None:
@@ -236,9 +236,9 @@ class MailboxWorker:
             owner_uids=self._owner_uids(),
         )
         failures = self._failures.get((group.folder, directory), {}).values()
-        resting = {failure.name for failure in failures if failure.is_resting}
+        paused_names = {failure.name for failure in failures if failure.is_paused}
         # In a thread, because a slow disk would stop every channel that lives on this event loop.
-        batch = await asyncio.to_thread(mailbox.take, BATCH, without=resting)
+        batch = await asyncio.to_thread(mailbox.take, BATCH, without=paused_names)
         if batch.rejections:
             # One line per batch: a flooded mailbox must not flood the log. `errors/` has the details.
             first = batch.rejections[0]
@@ -279,13 +279,13 @@ class MailboxWorker:
             return
         bucket = self._rates.setdefault(folder, TokenBucket(self._clock))
         seconds = bucket.take(cost)  # above 0 if the group has sent more than it may by now
-        if seconds > 0 and folder not in self._resting:
-            self._resting.add(folder)
-            asyncio.get_running_loop().call_later(seconds, self._wake, folder)
+        if seconds > 0 and folder not in self._paused:
+            self._paused.add(folder)
+            asyncio.get_running_loop().call_later(seconds, self._end_pause, folder)
 
-    def _wake(self, folder: Folder) -> None:
+    def _end_pause(self, folder: Folder) -> None:
         """End the pause of a group, and let its mailboxes be looked at again."""
-        self._resting.discard(folder)
+        self._paused.discard(folder)
         self._watcher.wake(folder)
 
     async def _answer(self, group: Group, mailbox: Mailbox, request: RequestFile) -> None:
@@ -297,7 +297,8 @@ class MailboxWorker:
 
         Raises:
             StoreError, MailboxError, OSError: the host cannot do this for any request now, as with a full
-                disk. Such errors do not count; the requests wait in their order, however often they come.
+                disk. Such errors count as no failed try, however many there are; the requests wait in their
+                order.
         """
         replies = self._root / group.folder / "replies"
         failures = self._failures.setdefault((group.folder, mailbox.name), {})
@@ -316,23 +317,23 @@ class MailboxWorker:
                 raise
             log.exception("mailbox.failed", group=group.folder, mailbox=mailbox.name, file=request.name)
             failures[request_key] = failure
-            self._rest(group.folder, failure, error)
+            self._pause(group.folder, failure, error)
             if len(failures) > MAX_FAILURES:
                 del failures[next(iter(failures))]  # the oldest
         else:
             failures.pop(request_key, None)
 
-    def _rest(self, folder: Folder, failure: _Failure, error: BaseException) -> None:
+    def _pause(self, folder: Folder, failure: _Failure, error: BaseException) -> None:
         """Count a failure of a request, and let the request wait before it is tried again or set aside."""
         # Any later error is not one of its handling, but of setting it aside.
         if failure.tries < MAX_TRIES:
             failure.reason = type(error).__name__
         failure.tries += 1
-        failure.is_resting = True
+        failure.is_paused = True
 
         def end() -> None:
-            """End the rest, and let the group's mailboxes be looked at again."""
-            failure.is_resting = False
+            """End the request's pause, and let the group's mailboxes be looked at again."""
+            failure.is_paused = False
             self._watcher.wake(folder)
 
         seconds = 0 if failure.tries == MAX_TRIES else RETRY_SECONDS * failure.tries  # set aside at once
@@ -395,19 +396,19 @@ def _file_key(request: RequestFile) -> str:
     """Return a key that identifies a request file, for requests without an id.
 
     It stays the same if a carrier whose connection broke sends the file again, and differs from the key of a
-    later file of the same name, unless that name is given only once.
+    later file of the same name. Names of the form that `unique_name` makes have no later file.
     """
     # A file that is sent again is another one on this disk, so its version must not count.
-    if is_given_once(request.name):
+    if is_unique_name(request.name):
         return request.name
     # An agent may write another request under a name of its own choice.
     return "-".join(str(part) for part in (*request.version, request.name))
 
 
 def _is_host_error(error: BaseException) -> bool:
-    """Return whether an error is the host's own, and would befall any other request, too.
+    """Return whether an error is the host's own, so that any other request would fail with it, too.
 
-    That is so for errors of the store and of a disk, and when the host itself cancels the present task. A
+    These are errors of the store and of a disk, and the cancellation of the present task by the host. A
     connection that fails and a wait that takes too long are errors of one request.
     """
     if isinstance(error, asyncio.CancelledError):

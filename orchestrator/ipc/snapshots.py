@@ -172,10 +172,10 @@ class SnapshotWriter:
                 await self._write(view)
 
     async def _until_altered(self, events: asyncio.Queue[HostEvent]) -> bool:
-        """Wait for an event that may change what a group sees; return False if none comes in time.
+        """Wait for an event after which a group's files may be outdated, and return True.
 
-        The queue is empty then: the write that follows covers all its events. An event during that write
-        stays for the next one.
+        Return False if none comes within `SWEEP_SECONDS`. With True, the queue was emptied: the write that
+        follows covers all events in it. An event during that write stays in the queue for the next write.
         """
         deadline = asyncio.get_running_loop().time() + SWEEP_SECONDS
         while True:
@@ -206,7 +206,7 @@ class SnapshotWriter:
     async def _write(self, view: VisibleToGroup) -> None:
         """Write the changed files of one group: its tasks, chats and calendar events, with local times.
 
-        Of the events, the first `MAX_EVENTS` by their start are written.
+        Only the first `MAX_EVENTS` events, by their start, are written.
         """
         zone = self._zone_of(view.group)
         chat_rows = known_chats(view, zone)
@@ -224,9 +224,11 @@ class SnapshotWriter:
         text = json.dumps(content, ensure_ascii=False)
         if self._written.get(path) == text:
             return
-        whole = json.dumps({**content, **uncompared} if uncompared else content, ensure_ascii=False, indent=2)
+        full_text = json.dumps(
+            {**content, **uncompared} if uncompared else content, ensure_ascii=False, indent=2
+        )
         try:
-            await asyncio.to_thread(write_whole, path, whole + "\n")
+            await asyncio.to_thread(write_whole, path, full_text + "\n")
         except FileNotFoundError:
             return  # no container of this group has been prepared yet
         except OSError as error:

@@ -1,6 +1,6 @@
 """Wake the host when a container has written a request.
 
-A signal of the file system is only a hint and may be lost; a sweep every few seconds guarantees the look.
+A signal of the file system is only a hint and may be lost; a sweep every few seconds finds each request.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class MailboxWatcher:
     async def watch(self, folder: Folder) -> None:
         """Watch a group: `wait` returns it after each change in its mailboxes, and once for present files.
 
-        A repeated call watches anew, for directories that were replaced meanwhile. If the system allows no
-        more watches, the group is looked at every `BLIND_SWEEP_SECONDS` instead.
+        A repeated call starts a new watch, for directories that were replaced meanwhile. If the system allows
+        no more watches, the group is looked at every `BLIND_SWEEP_SECONDS` instead.
         """
         # watchdog calls from its own thread, where asyncio's objects must not be used.
         loop = asyncio.get_running_loop()
@@ -127,8 +127,8 @@ class MailboxWatcher:
         loop = asyncio.get_running_loop()
         while True:
             seconds_until_sweep = self._seconds_until_sweep(loop.time())
-            # Checked before the woken groups, or a group that is always busy would postpone the sweep for
-            # ever.
+            # Checked before the woken groups, or a group that is always busy would postpone the sweep without
+            # end.
             if seconds_until_sweep == 0:
                 self._woken.update(self._watches)
                 self._last_sweep = loop.time()
@@ -188,7 +188,7 @@ class _Watch:
             self._end()
 
     def _observe(self) -> None:
-        """Start an observer, which is a thread, of the directories.
+        """Start an observer of the directories, which runs in a thread of its own.
 
         Raises:
             OSError: a directory is missing or is none, or the system allows no more watches.

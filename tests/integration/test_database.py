@@ -717,19 +717,19 @@ async def test_a_log_that_a_long_reader_holds_is_reported_once_and_cut_off_when_
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM filler").fetchone()
         await write(5)
-        await keeper.look()
+        await keeper.check()
         assert databases.wal_bytes(path) > 4_000_000
         assert await notified() == [], "what is small yet may pass by itself"
         await write(10)
-        await keeper.look()
-        await keeper.look()
+        await keeper.check()
+        await keeper.check()
         (text,) = await notified()
         assert "another program reads the database" in text
         assert f"sudo fuser {path}" in text
-        monkeypatch.setattr(write_ahead_log, "held_text", lambda path, size: f"{size} bytes")
-        await keeper.look()
+        monkeypatch.setattr(write_ahead_log, "blocked_text", lambda path, size: f"{size} bytes")
+        await keeper.check()
         assert len(await notified()) == 1, "another size is no news on the same day"
-    await keeper.look()
+    await keeper.check()
     assert databases.wal_bytes(path) == 0
 
 
@@ -780,7 +780,7 @@ async def test_the_log_of_a_damaged_database_is_reported_with_the_fix(
     host = SimpleNamespace(home=SimpleNamespace(database=path))
 
     with pytest.raises(StoreCorrupt, match="andy restore"):
-        await write_ahead_log.WriteAheadLog(host).look()  # type: ignore[arg-type]
+        await write_ahead_log.WriteAheadLog(host).check()  # type: ignore[arg-type]
 
 
 async def test_the_log_that_grew_beside_a_long_reader_is_cut_off_when_that_has_ended(

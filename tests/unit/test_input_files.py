@@ -52,7 +52,7 @@ def test_what_runs_that_are_over_left_is_cleared_but_not_what_a_living_one_has_t
     os.mkfifo(tmp_path / "fifo.json")
     assert (tmp_path / stale).exists()
     left = input_files.clear_stale(tmp_path, lambda run: run != ORDER.run)
-    assert left == [input_files.LeftInput(name=kept, runs=(ORDER.run,), turn=ORDER.turn)]
+    assert left == [input_files.RemainingInput(name=kept, runs=(ORDER.run,), turn=ORDER.turn)]
     assert [path.name for path in tmp_path.iterdir()] == [kept]
 
 

@@ -91,7 +91,7 @@ async def use_notices(
 async def remember(tx: Tx, caller: CommandCaller, command: Remember) -> CommandResult:
     """Return the result of a context tool, which was called before this transaction, because it writes files.
 
-    There is none if this host has no such tools.
+    On a host without context tools the command is refused.
     """
     del tx, command
     return caller.early_result or refused(NOT_HERE, NO_CONTEXT)

@@ -105,7 +105,7 @@ class OutgoingFiles:
 
         Call it only while nothing is being copied: a copy exists before its message.
         """
-        stray = [path for path in self._directory.glob(f"{_PREFIX}*") if path not in in_use]
-        for path in stray:
+        unused_paths = [path for path in self._directory.glob(f"{_PREFIX}*") if path not in in_use]
+        for path in unused_paths:
             path.unlink(missing_ok=True)
-        return len(stray)
+        return len(unused_paths)

@@ -104,9 +104,9 @@ async def refresh_groups(tx: Tx, caller: CommandCaller, command: RefreshGroups) 
     """List all known chats, and which of them are registered."""
     del caller, command
     registered = await groups.folders_of_chats(tx)
-    known = [
+    known_chats = [
         {"jid": chat.jid, "name": chat.name, "folder": registered.get(chat.jid), "channel": chat.channel}
         for chat in await chats.every(tx)
     ]
-    lines = [f"{chat['name']} ({chat['jid']}): {chat['folder'] or 'not registered'}" for chat in known]
-    return CommandResult(text="\n".join(lines) or "No chat is known yet.", data={"chats": known})
+    lines = [f"{chat['name']} ({chat['jid']}): {chat['folder'] or 'not registered'}" for chat in known_chats]
+    return CommandResult(text="\n".join(lines) or "No chat is known yet.", data={"chats": known_chats})

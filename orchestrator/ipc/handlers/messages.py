@@ -44,8 +44,8 @@ NO_MODEL = (
 async def send_message(tx: Tx, caller: CommandCaller, command: SendMessage) -> CommandResult:
     """Queue a text for a chat of the caller's group or, from main, for any chat.
 
-    Without a chat in the command, it is the one that the turn answers. In one turn, the same text is sent to
-    a chat only once. It is refused when too many texts wait or were sent.
+    Without a chat in the command, the text goes to the chat that the turn answers. In one turn, the same text
+    is sent to a chat only once. The command is refused when too many texts wait or were sent.
     """
     jid = ChatJid(command.chat_jid) if command.chat_jid else caller.chat
     turn = caller.turn
@@ -73,7 +73,8 @@ async def send_message(tx: Tx, caller: CommandCaller, command: SendMessage) -> C
 async def send_poll(tx: Tx, caller: CommandCaller, command: SendPoll) -> CommandResult:
     """Queue a poll, a question with options, for the chat that the turn answers.
 
-    The same poll is sent once in a turn. It is refused when too many texts wait, or too many polls were sent.
+    The same poll is sent once in a turn. The command is refused when too many texts wait, or too many texts
+    or polls were sent.
     """
     jid, turn = caller.chat, caller.turn
     try:
@@ -142,8 +143,8 @@ def _poll_of(caller: CommandCaller, command: SendPoll) -> Poll:
 async def react(tx: Tx, caller: CommandCaller, command: ReactToMessage) -> CommandResult:
     """Queue an emoji as a reaction to a message of the turn's chat. An empty emoji removes the reaction.
 
-    It is refused outside of a turn, in a chat whose messenger has no reactions, when no such message is
-    found, and when too many texts wait or were sent.
+    The command is refused outside of a turn, in a chat whose messenger has no reactions, when no such message
+    is found, and when too many texts wait or were sent.
     """
     emoji, turn = command.emoji.strip(), caller.turn
     if emoji and not is_emoji(emoji):
@@ -173,8 +174,8 @@ async def react(tx: Tx, caller: CommandCaller, command: ReactToMessage) -> Comma
 async def _reacted_to(tx: Tx, turn: Turn, words: str) -> Message | None:
     """Return the newest message of a person in the turn's chat that contains `words`; None if there is none.
 
-    With empty `words`, return the newest message that the turn answers. Messages without text are left out.
-    So are messages of hooks, which programs brought, because no messenger has them.
+    With empty `words`, return the newest message that the turn answers. Left out are messages without text,
+    and messages of hooks: a program sent them to the host, so no messenger has them.
     """
     if words.strip():
         wanted = " ".join(composed(words).casefold().split())
@@ -195,7 +196,7 @@ async def _reacted_to(tx: Tx, turn: Turn, words: str) -> Message | None:
 async def notify_model_missing(tx: Tx, caller: CommandCaller, command: ModelMissing) -> CommandResult:
     """Notify the owner's group, main, that a language model would understand more, and how to add one.
 
-    That is done once a day at most, whichever group the command comes from.
+    The notification is sent once a day at most, whichever group the command comes from.
     """
     del command
     day = local_iso(caller.now_ms, caller.zone)[:10]  # the date
@@ -222,7 +223,7 @@ async def _too_many(tx: Tx, caller: CommandCaller, turn: Turn | None) -> str | N
 
 
 async def _notify_of_flood(tx: Tx, caller: CommandCaller) -> None:
-    """Notify the owner, once a day per group, that an agent sends more messages than it may."""
+    """Notify the owner, once a day per group, that an agent sends too many messages outside of its turns."""
     folder, day = caller.group.folder, local_iso(caller.now_ms, caller.zone)[:10]  # the date
     text = (
         f"⚠️ The agent of '{folder}' sends messages that nobody asked for: more than {MAX_OUTSIDE_AN_HOUR} "

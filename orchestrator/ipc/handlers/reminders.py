@@ -71,14 +71,14 @@ async def cancel_reminder(tx: Tx, caller: CommandCaller, command: CancelReminder
 async def list_reminders(tx: Tx, caller: CommandCaller, command: ListReminders) -> CommandResult:
     """List the reminders of the caller's group that are still to come."""
     del command
-    coming = await board_notifications.reminders(tx, caller.group.folder)
+    pending = await board_notifications.reminders(tx, caller.group.folder)
     lines = [
         f"{reminder.number}: {local_minute(reminder.due_ms, caller.zone)} {reminder.message}"
-        for reminder in coming
+        for reminder in pending
     ]
     return CommandResult(
         text="\n".join(lines) or "There are no reminders.",
-        data={"reminders": [_serialize(reminder, caller) for reminder in coming]},
+        data={"reminders": [_serialize(reminder, caller) for reminder in pending]},
     )
 
 

@@ -72,9 +72,9 @@ async def act_on_task(tx: Tx, caller: CommandCaller, command: ActOnTask) -> Comm
     return _changed(task, DONE[command.action])
 
 
-def _changed(task: ScheduledTask, word: str) -> CommandResult:
-    """Return the result of a change; `word` is the end of `Task 7 …`, such as `is paused`."""
-    return CommandResult(text=f"Task {task.id} {word}: {describe(task)}.", data=to_row(task))
+def _changed(task: ScheduledTask, ending: str) -> CommandResult:
+    """Return the result of a change; `ending` is the end of `Task 7 …`, such as `is paused`."""
+    return CommandResult(text=f"Task {task.id} {ending}: {describe(task)}.", data=to_row(task))
 
 
 async def list_tasks(tx: Tx, caller: CommandCaller, command: ListTasks) -> CommandResult:

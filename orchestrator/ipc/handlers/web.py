@@ -20,7 +20,7 @@ TOO_LATE = "The search waited too long behind other commands: nothing was sent. 
 async def search_web(tx: Tx, caller: CommandCaller, command: SearchWeb) -> CommandResult:
     """Return the result of a web search, which was made before this transaction.
 
-    A slow search service would otherwise block the database. There is no result if nobody searches here.
+    A slow search service would otherwise block the database. Without a result, the command is refused.
     """
     del tx, command
     return caller.early_result or refused("not_available", "Nobody searches the web for this group.")
@@ -31,8 +31,8 @@ async def search(
 ) -> CommandResult:
     """Search the web for an agent's turn, and return the results, or why there are none.
 
-    It is refused outside of a running turn, and if the request has waited too long. Nothing is raised,
-    because an error would stop all requests of the group.
+    The search is refused outside of a running turn, and if the request has waited too long. Nothing is
+    raised: an error would make the host try the request again.
     """
     if turn is None or turn.run_id is None or turn.ended_ms is not None:
         return refused("no_turn", NO_TURN)
@@ -45,6 +45,6 @@ async def search(
         return CommandResult(text=await service.search(group, searching_turn, command.query))
     except BadRequest as refusal:
         return refused(refusal.code, str(refusal))
-    except Exception:  # one command must not stop the mailbox of a group
+    except Exception:  # otherwise the host would make the search again
         log.exception("search.broke", group=group.folder)
         return refused("search_failed", "The search broke off by an error of Andy's own; it is in his log.")

@@ -34,7 +34,7 @@ def test_the_same_is_so_when_it_was_swapped_in_after_the_first_look(
     post: Post, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = post.put(GOOD)
-    first_look = entries.look
+    first_look = entries.status_of
 
     def look_and_swap(directory: int, name: str) -> os.stat_result | None:
         info = first_look(directory, name)
@@ -42,7 +42,7 @@ def test_the_same_is_so_when_it_was_swapped_in_after_the_first_look(
         REFUSED[reason](path, post)
         return info
 
-    monkeypatch.setattr(entries, "look", look_and_swap)
+    monkeypatch.setattr(entries, "status_of", look_and_swap)
     batch = post.take()
     assert not batch.requests
     assert [refusal.name for refusal in batch.rejections] == [GOOD]

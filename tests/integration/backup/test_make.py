@@ -320,7 +320,7 @@ def test_holes_are_not_read_and_come_back_as_holes(home, tmp_path, monkeypatch):
 
 def test_what_fills_no_disk_is_bounded_over_all_files(home, tmp_path, monkeypatch):
     """Further names of one file, and holes of a disk that cannot tell of them."""
-    monkeypatch.setattr(backup, "UNPAID_BYTES", 3 * 2**20)
+    monkeypatch.setattr(backup, "MAX_SPACELESS_BYTES", 3 * 2**20)
     group = home.groups / "main"
     (group / "name 0").write_bytes(os.urandom(2**20))
     for number in range(1, 10):

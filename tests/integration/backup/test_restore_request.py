@@ -66,7 +66,7 @@ async def test_what_was_asked_for_is_restored_at_the_start_and_can_be_undone(hom
     old = kept(home)
     await changed(home)
     new = kept(home)
-    restore_request.ask(home, "monday.tar.gz", has_env=False, now_ms=1)
+    restore_request.request_restore(home, "monday.tar.gz", has_env=False, now_ms=1)
 
     assert any("Restoring" in line for line in await carry_out(home))
     assert kept(home) == {name: value for name, value in old.items() if "ipc" not in name}
@@ -77,7 +77,7 @@ async def test_what_was_asked_for_is_restored_at_the_start_and_can_be_undone(hom
     assert await carry_out(home) == [], "it is done once"
 
     assert record.safety is not None
-    restore_request.ask(home, record.safety, has_env=False, now_ms=2)
+    restore_request.request_restore(home, record.safety, has_env=False, now_ms=2)
     await carry_out(home)
     assert kept(home) == {name: value for name, value in new.items() if "ipc" not in name}
     assert list(home.root.glob("**/.restore")) == []
@@ -99,7 +99,7 @@ async def test_a_home_whose_parts_are_mounts_under_a_read_only_top_is_restored(h
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != home.root and access(path, mode))
     looked = inspection.inspect(home, home.root / "backups" / "monday.tar.gz", clock=FakeClock())
     assert (looked.keeps_settings, looked.settings) == (True, {})
-    restore_request.ask(home, "monday.tar.gz", has_env=False, now_ms=1)
+    restore_request.request_restore(home, "monday.tar.gz", has_env=False, now_ms=1)
     await carry_out(home)
 
     assert names_in(home) == ["first"]
@@ -112,7 +112,7 @@ async def test_what_cannot_be_restored_changes_nothing_and_says_why(home):
     path = home.root / "backups" / "monday.tar.gz"
     path.write_bytes(path.read_bytes()[:-200])
     before = kept(home)
-    restore_request.ask(home, "monday.tar.gz", has_env=False, now_ms=1)
+    restore_request.request_restore(home, "monday.tar.gz", has_env=False, now_ms=1)
 
     await carry_out(home)
     record = swap.read_record(home)
@@ -124,7 +124,7 @@ async def test_what_cannot_be_restored_changes_nothing_and_says_why(home):
 
 async def test_a_start_that_is_killed_each_time_gives_up_in_the_end(home, monkeypatch):
     wanted(home)
-    restore_request.ask(home, "monday.tar.gz", has_env=False, now_ms=1)
+    restore_request.request_restore(home, "monday.tar.gz", has_env=False, now_ms=1)
 
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -181,7 +181,7 @@ async def test_a_restore_that_is_killed_anywhere_leaves_all_of_the_old_or_all_of
             shutil.rmtree(aside)
         shutil.copytree(tmp_path / "kept", home.root, symlinks=True)
         if way == "console":
-            restore_request.ask(home, source.name, has_env=False, now_ms=1)
+            restore_request.request_restore(home, source.name, has_env=False, now_ms=1)
             was_killed = await asyncio.to_thread(killed_at, points, lambda: carry_out_now(home))
         else:
             was_killed = await asyncio.to_thread(
@@ -248,7 +248,7 @@ async def test_who_is_signed_in_stays_so_and_who_was_signed_out_stays_out(home, 
     await sessions(home, "revoked")
     wanted(home)
     await sessions(home, "now", only=True)
-    restore_request.ask(home, "monday.tar.gz", has_env=False, now_ms=1)
+    restore_request.request_restore(home, "monday.tar.gz", has_env=False, now_ms=1)
     await carry_out(home)
     with closing(sqlite3.connect(home.database)) as connection:
         assert connection.execute("SELECT id FROM web_sessions").fetchall() == [("now",)]
@@ -269,7 +269,7 @@ async def audited(home: Home) -> list[dict[str, Any]]:
 
 async def test_the_audit_says_once_how_it_ended(home):
     wanted(home)
-    restore_request.ask(home, "monday.tar.gz", has_env=False, now_ms=1)
+    restore_request.request_restore(home, "monday.tar.gz", has_env=False, now_ms=1)
     for _ in range(2):
         await carry_out(home)
         record = swap.read_record(home)
@@ -320,7 +320,7 @@ async def test_a_backup_is_looked_into_before_it_is_restored(home):
 async def test_the_keys_are_in_the_backup_before_where_those_of_another_take_their_place(home):
     (home.root / "backups").mkdir()
     make(home, home.root / "backups" / "keys.tar.gz", with_env=True)
-    restore_request.ask(home, "keys.tar.gz", has_env=True, now_ms=1)
+    restore_request.request_restore(home, "keys.tar.gz", has_env=True, now_ms=1)
     await carry_out(home)
     record = swap.read_record(home)
     assert record is not None

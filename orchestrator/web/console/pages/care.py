@@ -260,10 +260,10 @@ async def restore(view: View, form: SentForm) -> Response:
     # has it, too.
     has_env = form.text("has_env") == "yes"
     record = await asyncio.to_thread(
-        restore_request.ask, host.home, path.name, has_env=has_env, now_ms=view.now_ms
+        restore_request.request_restore, host.home, path.name, has_env=has_env, now_ms=view.now_ms
     )
     await host.database.write(
-        lambda tx: audit.append(tx, restore_request.asked_event(record, session=view.signed_in.session.id))
+        lambda tx: audit.append(tx, restore_request.request_event(record, session=view.signed_in.session.id))
     )
     # The restored store knows none of the present containers, so the next start must find none of them.
     view.services.containers.end_all_at_shutdown()
