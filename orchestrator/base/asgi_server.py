@@ -123,23 +123,23 @@ class JoiningTransport(asyncio.Transport):
             self._flush()
 
     def _end_turn(self) -> None:
-        """Send what waits, now that this turn of the event loop ends, and count the next turn anew."""
+        """Send the waiting pieces as this turn of the event loop ends, and set their count to zero."""
         self._piece_count = 0
         self._flush()
 
     def _flush(self) -> None:
-        """Send the pieces that wait, joined to one."""
+        """Send the waiting pieces, joined to one."""
         if self._waiting:
             waiting, self._waiting = self._waiting, bytearray()
             self._transport.write(waiting)
 
     def close(self) -> None:
-        """Close the connection after everything that waits was sent."""
+        """Close the connection after the waiting pieces were sent."""
         self._flush()
         self._transport.close()
 
     def abort(self) -> None:
-        """Close the connection at once; what waits is dropped."""
+        """Close the connection at once; the waiting pieces are dropped."""
         self._waiting.clear()
         self._transport.abort()
 
@@ -148,7 +148,7 @@ class JoiningTransport(asyncio.Transport):
         return self._transport.is_closing()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what the inner transport knows by this name, such as `peername`; else `default`."""
+        """Return the inner transport's value of this name, such as `peername`; `default` if it has none."""
         return self._transport.get_extra_info(name, default)
 
     def pause_reading(self) -> None:
@@ -193,7 +193,7 @@ class BoundedProtocol(H11Protocol):
         return ()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the timer of the first request's head, and close the connections that are too many."""
+        """Start the timer of the first request's head, and close those that `surplus` returns."""
         super().connection_made(JoiningTransport(transport, self.loop))
         self._arm_head_timer()
         for connection in self.surplus():

@@ -28,7 +28,7 @@ class HostEvent:
     """A committed event: ids, never the text of a message."""
 
     n: int
-    """Its number, which counts up from 1 in each life of the host."""
+    """Its number, which counts up from 1 since the host started."""
     at_ms: int
     kind: str
     group: str | None = None

@@ -42,7 +42,7 @@ def put(path: Path, values: Mapping[str, str], *, silences: Collection[str] = ()
 def _unwritable(path: Path, error: OSError | UnicodeDecodeError, values: Mapping[str, str]) -> SettingError:
     """Return the error for a file `.env` that cannot be read or written.
 
-    Its text names the fix. In Andy's container that is to put lines with `values` into the file on the host.
+    Its text names the fix: in Andy's container, to put lines with `values` into the file on the host.
     """
     if os.environ.get("ANDY_HOME") != COMPOSE_HOME:
         return SettingError(f"{path} cannot be changed ({error}): fix its permissions.")

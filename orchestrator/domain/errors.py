@@ -276,9 +276,9 @@ LONGEST_PAUSES_MS = 3 * 24 * 3_600_000
 
 
 def bounded_pause(seconds: object, *, default: float) -> float:
-    """Return a pause that a messenger asks for, from 0 to `LONGEST_PAUSE_SECONDS`.
+    """Return the seconds of a pause that a messenger asks for, limited to 0 to `LONGEST_PAUSE_SECONDS`.
 
-    `seconds` is what the messenger names, which may be anything. What is no number gives `default`.
+    `seconds` is the value that the messenger sent, of any type. If it is no number, return `default`.
     """
     if not isinstance(seconds, int | float) or seconds != seconds:  # only NaN differs from itself
         return default
@@ -298,7 +298,7 @@ def lengthened_pause(seconds: float, *, pauses: int) -> float:
 def is_retry_due(at_ms: int, *, now_ms: int) -> bool:
     """Return whether an attempt that is set at `at_ms` is due at `now_ms` (both epoch ms).
 
-    So is one that is further ahead than `FARTHEST_RETRY_MS`.
+    One that is further ahead than `FARTHEST_RETRY_MS` is due, too: it was set before the clock was set back.
     """
     return not 0 < at_ms - now_ms <= FARTHEST_RETRY_MS
 
@@ -345,7 +345,7 @@ class NotRunning(AndyError):
 
 
 class AndyFileDamaged(NotRunning):
-    """A file with which commands find the running Andy is damaged; the text says how it is written anew."""
+    """A file with which commands find the running Andy is damaged; the text says how to write it again."""
 
 
 class Starting(NotRunning):

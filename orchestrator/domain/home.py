@@ -189,7 +189,7 @@ class Home:
     def starting(self, *, now_ms: int) -> Iterator[Callable[[], None]]:
         """Write a file that shows other processes that this one is starting, and yield a function.
 
-        The function deletes the file; else that is done at the end of the block. If another process is
+        The function deletes the file; if it was not called, the end of the block does. If another process is
         starting already, its file is neither replaced nor deleted.
         """
         is_first = self.starting_since_ms() is None

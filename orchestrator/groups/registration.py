@@ -267,8 +267,8 @@ def _checked_trigger(text: str | None) -> str | None:
 def typeable(trigger: str | None) -> str | None:
     """Check that people can type a trigger, the word that calls Andy in a group, and return it on one line.
 
-    None for None or an empty text. This is for triggers that a person chooses; stored and imported ones are
-    only bounded, so that a group keeps the one it has.
+    None for None or an empty text. This is for triggers that a person chooses. Only the length of stored and
+    imported ones is checked, so that a group does not lose the trigger that it has.
 
     Raises:
         ProfileRefused: it cannot be used.
@@ -553,8 +553,8 @@ async def move_chat(tx: Tx, old: ChatJid, new: ChatJid, *, now_ms: int) -> Group
         await turns.move(tx, group.folder, old, new)
         await _audit(tx, "group.chat_moved", group, {"jid": new, "from": old}, now_ms=now_ms)
     elif (chat := await chats.get(tx, old)) is not None:
-        # What waits for a chat refers to its record.
-        # With the time of its last message, without which it would never be forgotten.
+        # Rows that wait for a chat refer to its row, so the new address gets one first. It has the time of
+        # the last message: a chat without one would never be forgotten.
         await chats.upsert(
             tx, new, name=chat.name, channel=chat.channel, is_group=True, at_ms=chat.last_message_ms
         )
@@ -565,7 +565,7 @@ async def move_chat(tx: Tx, old: ChatJid, new: ChatJid, *, now_ms: int) -> Group
 
 
 async def greet_main(tx: Tx, text: str, *, now_ms: int) -> str:
-    """Queue a text to the main group, and publish that; return the key by which it is found in the outbox."""
+    """Queue a text to the main group and announce it; return the key by which it is found in the outbox."""
     main = next(group for group in await groups.every(tx) if group.is_main)
     key = f"greeting:{now_ms}"
     await outbox.add(tx, chat_jid=main.jid, folder=main.folder, text=text, dedupe_key=key, now_ms=now_ms)

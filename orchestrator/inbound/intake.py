@@ -211,8 +211,8 @@ class Intake:
     async def accept(self, message: Inbound, *, cursor: str | None = None) -> Accepted:
         """Store a message and queue its turn, a question to the agent; return the outcome.
 
-        Then publish that, and wake what has to go on. `cursor` is the channel's position in its stream of
-        messages, stored with the message; None stores none.
+        The outcome is also published, and the loops that act on it are woken. `cursor` is the channel's
+        position in its stream of messages, stored with the message; None stores none.
 
         Raises:
             TextEmpty, TextTooLong: nothing was stored.
@@ -224,7 +224,7 @@ class Intake:
         return taken.accepted
 
     async def receive(self, message: Inbound, *, cursor: str | None = None) -> None:
-        """Accept a message as `accept` does, for a channel: it needs no outcome, only that this returns.
+        """Accept a message as `accept` does, for a channel; return once the message is stored.
 
         `cursor` is the channel's new position in its stream of messages; None if it has no such position.
         """
@@ -515,16 +515,16 @@ class Intake:
         return accepted
 
     async def _answer_at_once(self, tx: Tx, message: Inbound, group: Group, asker: Asker) -> Accepted | None:
-        """Do what a message demands if that needs no agent, store message and reply, and return the outcome.
+        """Do what a message requests that needs no agent: stop, undo, forget, approve, or change the board.
 
-        Return None for a message that needs an agent.
+        Store the message and the reply, and return the outcome. None for a message that needs an agent.
         """
         text = message.reaction or triggers.without_trigger(message.text, group, name=self._name)
         is_asked = not message.ignored and await self._why_ignored(tx, message, group) is None
-        stopped = None
+        stop_reply = None
         if self._stop is not None:
-            stopped = await self._stop(tx, group, message, text, is_asked=is_asked, role=asker.role)
-        reply = ReplyAtOnce(stopped, is_for_host=True) if stopped is not None else None
+            stop_reply = await self._stop(tx, group, message, text, is_asked=is_asked, role=asker.role)
+        reply = ReplyAtOnce(stop_reply, is_for_host=True) if stop_reply is not None else None
         if reply is None and self._undo is not None:
             reply = await self._undo(tx, group, message, text, is_asked=is_asked, role=asker.role)
         if reply is None and self._forget is not None:
@@ -576,7 +576,7 @@ class Intake:
     ) -> ReplyAtOnce | None:
         """Decide a request of an agent, or change the dashboard, as a message says; return the reply.
 
-        None if the message says nothing of the kind. The changes can be undone later like those of an agent.
+        None if the message requests neither. The changes can be undone later like those of an agent.
 
         Args:
             tx: the transaction.
@@ -602,10 +602,10 @@ class Intake:
     async def _apply_command(
         self, tx: Tx, message: Inbound, group: Group, command: SessionCommand, asker: Asker
     ) -> Accepted:
-        """Store a message with a session command such as `/clear`, and queue a turn for it if the sender may.
+        """Store a message with a session command such as `/clear`, and queue a turn that carries it out.
 
-        If not, the message is stored with the reason. The refusal is explained in the chat only if Andy would
-        not ignore the message anyway. Return the outcome.
+        If the sender may give no commands, the message is stored with that reason. The refusal is explained
+        in the chat only if Andy would not ignore the message anyway. Return the outcome.
         """
         now_ms = self._clock.now_ms()
         why_not = None if Permission.COMMAND in asker.rights.may else triggers.ONLY_OWNER
@@ -683,7 +683,7 @@ class Intake:
     async def _wake_loop(self, tx: Tx, message: Inbound, group: Group, *, now_ms: int) -> None:
         """Request that the group's agent wakes now because of a message, if it wakes by itself at times.
 
-        This counts however long the agent chose to sleep.
+        It wakes even if it chose to sleep longer.
         """
         await wake_requests.add(
             tx,
@@ -701,8 +701,8 @@ class Intake:
     ) -> TurnId | None:
         """Return the queued turn (a question to the agent) that a message joins.
 
-        A message that asks something (`is_request`) creates a turn if none is queued. Any other never does;
-        for it None is returned if no turn is queued.
+        A message that asks something (`is_request`) creates a turn if none is queued. For any other message,
+        None is returned then.
         """
         if is_request:
             turn_id = await _join(tx, message, group, asker, now_ms=now_ms)
@@ -728,9 +728,9 @@ async def _asker(tx: Tx, message: Inbound, group: Group, *, is_listed: bool) -> 
 
 
 async def _join(tx: Tx, message: Inbound, group: Group, asker: Asker, *, now_ms: int) -> TurnId:
-    """Return the queued turn, a question to the agent, that a message joins which asks something.
+    """Return the queued turn, a question to the agent, that a message which asks something joins.
 
-    If none is queued that has the rights of the message's sender, create one.
+    If no queued turn has the rights of the message's sender, one is created.
     """
     return await turns.join_chat(
         tx,
@@ -743,9 +743,9 @@ async def _join(tx: Tx, message: Inbound, group: Group, asker: Asker, *, now_ms:
 
 
 async def _explain_role(tx: Tx, message: Inbound, group: Group, *, now_ms: int) -> bool:
-    """Explain in the chat, once for each person, that the sender's role may not ask; in their language.
+    """Explain in the chat, once for each person, that the sender's role may not ask: in Korean or English.
 
-    Return whether that is sent now. Nothing is explained to a program.
+    Return whether the text is queued now. Nothing is explained to a program.
     """
     if is_hook(message.sender):
         return False

@@ -50,9 +50,9 @@ class SenderVerdict(StrEnum):
 def judge(message: Inbound, sender_list: OwnerRules[SenderRules]) -> SenderVerdict:
     """Return what the sender of a message may do, by the owner's list of senders.
 
-    Without a list everybody may ask; while the list is broken, nobody but the owner may, who always may. The
-    list is for people: a hook, an address by which a program sends messages, may ask, since the owner created
-    it.
+    The owner may always ask. Without a list everybody else may, too; while the list is broken, nobody else
+    may. The list is for people: a hook, an address by which a program sends messages, may ask unless the list
+    is broken, since the owner created it.
     """
     if message.is_from_me:
         return SenderVerdict.ALLOWED

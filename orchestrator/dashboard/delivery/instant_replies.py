@@ -101,7 +101,7 @@ async def _reply_to_notification(ctx: ServiceContext, notification: Notification
 
 
 async def _complete_by_emoji(ctx: ServiceContext, notification: Notification, emoji: str) -> str | None:
-    """Complete the open task of a notification for an emoji under it, and return the reply.
+    """Complete the open task of a notification because of an emoji under it, and return the reply.
 
     A thumbs-up counts only under reminders and deadline alerts. None if nothing is completed by the emoji.
     """

@@ -86,6 +86,7 @@ class DeliveryOutcomes:
 
         After the last attempt the notification has failed, and its chat gets the text with an apology. For a
         message of the outbox that belongs to no notification, nothing is recorded.
+
         `requested_ms` is the wait in milliseconds because the messenger asked for a pause; 0 if it asked for
         none. An attempt after which it asks for a pause does not count, but is the last with `is_last_pause`:
         it has asked for too long. The apology is sent when the pause is over.

@@ -96,7 +96,7 @@ class WorkerLoop:
 
     async def run(self) -> None:
         """Run the rules over the dashboards that are due, again and again, until the task is cancelled."""
-        # Listening begins before the first beat, so nothing that happens during it is missed.
+        # Listening begins before the first pass, so that no event during the pass is missed.
         with self._bus.listening(*PASS_EVENTS) as events:
             while True:
                 await until_next(events, at_most_seconds=await self.beat())
@@ -131,7 +131,7 @@ class WorkerLoop:
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 
     async def _follow_zones(self) -> None:
-        """Recompute the deadlines of whole days of each group whose time zone was changed."""
+        """Recompute the deadlines of whole days for each group whose time zone was changed."""
         revision, all_groups, boards = await self._database.read(self._boards_to_follow)
         groups_by_folder = {group.folder: group for group in all_groups}
         has_failed = False
@@ -220,7 +220,7 @@ class WorkerLoop:
     async def _run_rules(
         self, tx: Tx, group: Group, snapshot: BoardSnapshot, *, why: str = "heartbeat"
     ) -> cycle.CycleReport:
-        """Run the rules over a dashboard and return what they did; in a mode without rules, only plan it.
+        """Run the rules over a dashboard and return a report; in a mode without rules, only plan the steps.
 
         `why` is recorded as the reason of the pass.
         """
@@ -296,8 +296,8 @@ class WorkerLoop:
     async def _note_no_model(self, tx: Tx, group: Group, digest: BoardDigest) -> None:
         """Record that no model is available to update a dashboard.
 
-        The dashboard counts as judged, so that it is not tried again before a change. It is an error unless
-        the rules have done the work of this pass.
+        The dashboard counts as judged, so that no model is asked again before it changes. In a mode without
+        rules, this is recorded and logged as an error.
         """
         dashboard = await dashboards.get(tx, group.folder)
         assert dashboard is not None
@@ -325,7 +325,7 @@ class WorkerLoop:
                 await self._note_unsettled(ended, f"{type(error).__name__}: {error}")
 
     async def _note_unsettled(self, ended: worker_cycles.EndedCycle, reason: str) -> None:
-        """Record that a model's turn has ended, and only why the rest of its end could not be recorded."""
+        """Record that a model's turn has ended, and why its results could not be recorded."""
         async with self._database.transaction() as tx:
             detail = {"turn": ended.turn_id}
             now_ms = self._clock.now_ms()
@@ -365,8 +365,8 @@ class WorkerLoop:
         for question_id in await worker_cycles.shown_answers(tx, ended.turn_id):
             await board_questions.note_processed(tx, ended.folder, question_id, now_ms=now_ms)
         digest = ended.digest
-        # If nobody else changed a task during its turn, the present dashboard is the one that it left: so its
-        # own changes need no second look.
+        # If nobody else changed a task during the turn, the present dashboard is as the model left it, so the
+        # model's own changes need no second look.
         if not await worker_cycles.was_changed_beside(tx, ended.turn_id, ended.folder):
             snapshot = await board.snapshot(tx, ended.folder)
             assert snapshot is not None
