@@ -46,7 +46,8 @@ def allow_open_files() -> None:
 def fronted(listener: socket.socket, address: str | None) -> Iterator[tuple[socket.socket, ...]]:
     """Yield the listening sockets of a server: `listener`, and a second one if `address` is not None.
 
-    The second one listens at the same port of `address`, and is closed after the block.
+    The second one listens at the same port of `address`, where the server is published, and is closed after
+    the block.
 
     Raises:
         OSError: it is not possible to listen there.
@@ -252,7 +253,7 @@ class Server(uvicorn.Server):
         return nullcontext()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to accept connections on these sockets; in the kernel, `QUEUE` may wait to be accepted."""
+        """Start to accept connections on these sockets; in the kernel, `QUEUE` more of them may wait."""
         await super().startup(sockets=sockets)
         for listener in sockets or ():
             # asyncio has one number (`backlog`) for two limits: how many connections are accepted at once,
@@ -266,7 +267,7 @@ class Server(uvicorn.Server):
     async def serve_on(self, *listeners: socket.socket) -> None:
         """Serve until cancelled. Then requests have the configured grace period before they are cut.
 
-        A connection of a client that has too many (`BoundedConfig.is_full`) is closed as soon as it comes.
+        A new connection of a client that has too many (`BoundedConfig.is_full`) is closed at once.
         The `listeners` stay open and can be served on again.
         """
         # Copies, because uvicorn closes the sockets that it is passed.

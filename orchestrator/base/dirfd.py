@@ -58,7 +58,7 @@ def inner(parent_fd: int, name: str, *, makes: bool = False) -> Iterator[int]:
 def open_file(parent_fd: int, name: str) -> int:
     """Open the file `name` in the open directory `parent_fd` for reading, and return its descriptor.
 
-    Opening a pipe does not wait for its writer, so the caller has to check whether the file is one. The
+    Opening a pipe does not wait for its writer, so the caller has to check whether the file is a pipe. The
     caller also closes the descriptor.
 
     Raises:

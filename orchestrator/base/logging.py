@@ -57,9 +57,9 @@ _OTHER_KEYS = object()
 def configure(level: str, *, log_file: LogFile | None = None, is_quiet: bool = False) -> None:
     """Set up structlog and pass the libraries' own logging from `warning` on.
 
-    `log_file` gets a copy of every line, as JSON. With `is_quiet` a terminal shows only errors, because its
-    user reads sentences there; a program that reads stderr still gets every line. The libraries' loggers that
-    write a line for whatever a client does (`_NOISY`) are throttled.
+    `log_file` gets a copy of every line, as JSON. With `is_quiet` a terminal shows only errors, because the
+    command prints sentences for people there; a program that reads stderr still gets every line. The
+    libraries' loggers that write a line for whatever a client does (`_NOISY`) are throttled.
     """
     to_person = sys.stderr.isatty()
     renderer: structlog.typing.Processor = (
@@ -103,7 +103,7 @@ class _Lossy:
     """
 
     def __init__(self, stream: TextIO) -> None:
-        """`stream` is the one to write to."""
+        """`stream` is the stream to write to."""
         self._stream = stream
 
     def write(self, text: str) -> int:
@@ -220,7 +220,7 @@ class _PrivateFile(RotatingFileHandler):
     """
 
     def __init__(self, path: Path) -> None:
-        """`path` is that of the newest file; older ones get a number at the end of their names."""
+        """`path` is the path of the newest file; older files get a number at the end of their names."""
         self._is_reported = False
         """Whether a failure to write was printed: only the first failure is."""
         super().__init__(path, maxBytes=FILE_BYTES, backupCount=OLDER_FILES, encoding="utf-8", delay=True)

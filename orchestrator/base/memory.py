@@ -26,8 +26,8 @@ def share_one_arena() -> None:
     """Let all threads of this process allocate from one arena, a part of the memory with a lock of its own.
 
     glibc gives each thread an arena of its own, which keeps the most that any job in it ever used: measured
-    over 40,000 turns, that added 1.7 MiB a thread, 10 MiB in all. Nobody waits long for the one lock: the
-    threads compute in turns anyway.
+    over 40,000 turns, that added 1.7 MiB a thread, 10 MiB in all. Nobody waits long for the one lock:
+    Python's threads compute in turns anyway.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)

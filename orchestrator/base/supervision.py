@@ -150,7 +150,7 @@ class Supervisor:
 
     def _is_healthy(self, state: _LoopState) -> bool:
         """Return whether a loop has run for longer than `HEALTHY_MS` without a failure."""
-        # While it waits for its next attempt it does not run, however long that is.
+        # A loop that waits for its next attempt does not run, however long it waits.
         is_waiting = self._clock.steady_ms() < state.waits_until_ms
         return not is_waiting and self._clock.steady_ms() - state.started_ms > HEALTHY_MS
 
@@ -192,7 +192,7 @@ class Supervisor:
         if self._report is None or state.failure is None or state.is_reported:
             return
         # The owner cannot be notified through a database that cannot be written. `andy doctor` and the status
-        # report it. Another failure that follows is reported.
+        # show this failure instead. A later failure of another kind is reported here.
         if state.is_waited_out:
             return
         if state.failures < REPORTED_FAILURES:

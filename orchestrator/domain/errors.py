@@ -97,7 +97,7 @@ class ContextBusy(AndyError):
     http_status = 503
 
     def __init__(self, folder: str) -> None:
-        """`folder` is that of the group."""
+        """`folder` is the group's folder."""
         self.folder = folder
         super().__init__(f"The context of '{folder}' is being written by another: try again in a moment.")
 
@@ -164,7 +164,7 @@ class UnknownTurn(BadRequest):
     http_status = 404
 
     def __init__(self, turn_id: int) -> None:
-        """`turn_id` is the requested one."""
+        """`turn_id` is the number that was requested."""
         super().__init__(f"There is no turn {turn_id}: see 'andy turns'.")
 
 
@@ -175,7 +175,7 @@ class UnknownTask(BadRequest):
     http_status = 404
 
     def __init__(self, task_id: str) -> None:
-        """`task_id` is the requested one."""
+        """`task_id` is the id that was requested."""
         self.task_id = task_id
         super().__init__(f"There is no task '{task_id}' here.")
 
@@ -187,7 +187,7 @@ class UnknownReminder(BadRequest):
     http_status = 404
 
     def __init__(self, number: int | str) -> None:
-        """`number` is the requested one, as a person typed it, so it may be no number and long."""
+        """`number` was requested as a person typed it, so it may be long, or no number."""
         self.number = number
         super().__init__(f"There is no reminder {str(number)[:80]}: see 'andy reminders list'.")
 
@@ -206,7 +206,7 @@ class NoDashboard(BadRequest):
     http_status = 404
 
     def __init__(self, folder: str) -> None:
-        """`folder` is that of the group."""
+        """`folder` is the group's folder."""
         self.folder = folder
         super().__init__(
             f"'{folder}' has no dashboard yet: it is made with the first task, as by 'add a task …'."

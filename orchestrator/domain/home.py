@@ -32,7 +32,7 @@ def home_directory(argument: Path | None, environment: Mapping[str, str] = os.en
     It is `argument`, the option of a command; else `ANDY_HOME` of the environment; else the default home.
 
     Raises:
-        BadRequest: it begins with `~` and the name of nobody, or depends on a current directory that is gone.
+        BadRequest: it begins with `~` and the name of no user, or the current directory was removed.
     """
     named = argument or (Path(environment[HOME_KEY]) if environment.get(HOME_KEY) else None)
     try:
@@ -262,8 +262,8 @@ class Home:
         if stored:
             return stored
         path.parent.mkdir(parents=True, exist_ok=True)  # a command may come before the first start
-        # Two processes may make it at the same time, and both need the one that stays. So the file itself is
-        # locked, and written in place: a renamed file would have another lock.
+        # Two processes may create it at the same time, and both need the text that is stored. So the file
+        # itself is locked, and written in place: a renamed file would have another lock.
         with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed
             if stored := file.read().strip():

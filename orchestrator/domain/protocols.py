@@ -33,7 +33,7 @@ class Receive(Protocol):
 
         `cursor` is the place in the messenger's own stream up to which the channel then has all messages. It
         is stored in the same transaction under `message.channel` (`store.conversation.chats.cursor` reads
-        it), so that after a crash the channel asks for neither too much nor too little.
+        it), so that after a crash the channel asks for no message twice and misses none.
 
         Raises:
             BadRequest: the message cannot be taken; neither it nor `cursor` was stored.
@@ -253,7 +253,7 @@ class ContainerRuntime(Protocol):
 
         Raises:
             EngineGone: no engine answers.
-            ImageMissing: there is nothing to start.
+            ImageMissing: the agents' image is missing.
             ContainerError: the engine refuses, with its reason.
         """
         ...

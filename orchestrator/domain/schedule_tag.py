@@ -237,7 +237,7 @@ class _Protected:
     """The spans in which no tag counts; queried in ascending order."""
 
     def __init__(self, text: str) -> None:
-        """`text` is the whole text, of which code and quoted lines are such spans."""
+        """`text` is the whole text; its code and quoted lines are the spans."""
         self._spans = deque(sorted(_spans_without_tags(text)))
         """The spans that begin after the last queried position."""
         self._reach = 0

@@ -393,7 +393,7 @@ class Settings(BaseModel):
 
     @property
     def resends(self) -> frozenset[str]:
-        """The channels in `andy_resend_unknown`."""
+        """The channels on which a message is sent again if nobody knows whether it arrived."""
         return frozenset(filter(None, self.andy_resend_unknown.split(",")))
 
     @property

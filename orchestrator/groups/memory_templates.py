@@ -93,7 +93,7 @@ def own_texts(home: Path, folder: str) -> OwnTexts:
                 for entry in entries
                 if entry.name.endswith(".md") and not entry.is_dir(follow_symlinks=False)
             )
-        searchable = tuple(name for name in names[:MAX_TEXTS] if _is_note(inner, name))
+        searchable = tuple(name for name in names[:MAX_TEXTS] if _is_searchable(inner, name))
     finally:
         os.close(inner)
     searchable_names = frozenset(searchable)
@@ -101,14 +101,14 @@ def own_texts(home: Path, folder: str) -> OwnTexts:
 
 
 def shown_name(name: str) -> str:
-    """Return the name of a note as texts and rows may have it, in one short line with nothing invisible.
+    """Return the name of a note for texts and database rows: one short line with nothing invisible.
 
     A container chooses the name: it may be no UTF-8, which no database accepts, or have line ends.
     """
     return short(all_visible(name), MAX_SHOWN_NAME_CHARS)
 
 
-def _is_note(directory_fd: int, name: str) -> bool:
+def _is_searchable(directory_fd: int, name: str) -> bool:
     """Return whether a file is a regular one without other links, of less than `MAX_TEXT_BYTES`."""
     try:
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)

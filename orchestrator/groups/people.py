@@ -253,7 +253,7 @@ async def check_person(tx: Tx, folder: str, address: str) -> frozenset[str]:
 
     Raises:
         UnknownGroup: there is no such group.
-        UnknownPerson: nobody of the group has this address; the text lists those there are.
+        UnknownPerson: nobody of the group has this address; the text lists the group's people.
     """
     group = await groups.known(tx, folder)
     if address == EVERYBODY:

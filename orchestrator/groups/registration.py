@@ -105,7 +105,7 @@ class Departure:
     paused_tasks: int = 0
 
     def explain(self) -> str:
-        """Return what became of the group and what it had, in sentences for people."""
+        """Return what became of the group, its turns, reminders and tasks, in sentences for people."""
         folder = self.group.folder
         lines = [f"'{folder}' is no longer registered; groups/{folder}/ and its history stay."]
         if self.failed_turns:
@@ -126,7 +126,7 @@ class ChatDeparture:
     failed_turns: int
 
     def explain(self) -> str:
-        """Return what became of the chat and what waited there, in sentences for people."""
+        """Return what became of the chat and the questions that waited there, in sentences for people."""
         folder = self.group.folder
         lines = [f"{self.jid} is no chat of '{folder}' any more; what was said there stays in its history."]
         if self.failed_turns:
@@ -195,8 +195,8 @@ async def register(tx: Tx, group: Group) -> Group:
     Raises:
         BadRequest: the address, the name or the configuration cannot be used.
         FolderRefused: the folder's name breaks the rule.
-        AlreadyRegistered: the chat, or the folder in any case, belongs to a group; or a second main group is
-            to be registered.
+        AlreadyRegistered: the chat, or the folder in upper or lower case, belongs to a group; or a second
+            main group is to be registered.
     """
     group = _checked(group)
     taken = await groups.by_jid(tx, group.jid) or await groups.by_folder(tx, group.folder)
@@ -343,7 +343,7 @@ def with_profile(group: Group, profile: GroupProfile) -> Group:
 
 
 async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
-    """Remove a group's registration, and return what became of what it had; its files and history stay.
+    """Remove a group's registration, and return the effects; the group's files and history stay.
 
     Waiting turns (questions to its agent) fail, and their chats are notified. The group's scheduled tasks are
     paused; its hooks, calendars and requests for approval are deleted, its reminders stay. A running turn is
@@ -400,7 +400,7 @@ async def add_chat(tx: Tx, folder: str, jid: str, *, now_ms: int, is_notify_chat
         AlreadyRegistered: the chat belongs to another group.
     """
     group = await groups.known(tx, folder)
-    # Only the address is checked: a group whose settings cannot be read must not lose its chats by that.
+    # Only the address is checked, so that a group whose settings cannot be read can still get a chat.
     wanted = replace(group, jid=_checked_address(jid))
     await _check_free(tx, wanted)
     if wanted.jid not in group.chats:

@@ -295,7 +295,7 @@ def _explained(error: ValidationError) -> str:
 
 
 def _known_keys(location: Sequence[str | int]) -> list[str]:
-    """Return the keys that are allowed beside the key at a location, such as beside `mounts`, 0, `path`."""
+    """Return the keys that may be in the same object as the key at a location, as in `mounts`, 0, `path`."""
     model: type[BaseModel] = GroupConfig
     # The last part is the unknown key itself; nothing comes before a key of the configuration itself.
     match location[:-1]:

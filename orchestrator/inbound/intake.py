@@ -107,17 +107,17 @@ class Asker:
 
     @property
     def may_ask(self) -> bool:
-        """Whether they may ask the agent, by the owner's list and by the rights of their role."""
+        """Whether the sender may ask the agent, by the owner's list and by the rights of their role."""
         return self.is_listed and Permission.CALL in self.rights.may
 
     @property
     def is_restricted(self) -> bool:
-        """Whether their questions run in turns with the rights of their role only."""
+        """Whether the sender's questions run in turns with the rights of their role only."""
         return roles.is_restricted(self.rights, self.group)
 
     @property
     def changes_board(self) -> bool:
-        """Whether their answers to reminders and questions change the group's dashboard without an agent."""
+        """Whether the sender's answers to reminders and questions change the dashboard without an agent."""
         return {Permission.MEMORY, Permission.SCHEDULE} <= self.rights.may
 
 
@@ -176,8 +176,8 @@ class Intake:
     ) -> None:
         """Set up the intake.
 
-        The arguments from `at_once` to `answer_poll` are other packages' parts of the decision about a
-        message; without one of them, no message is of its kind.
+        Each argument from `at_once` to `answer_poll` is a function of another package that handles one kind
+        of message. If it is None, such messages are handled like all others.
 
         Args:
             database: the database.
@@ -186,7 +186,7 @@ class Intake:
             wakeups: wakes the loops that have something to do.
             bus: the event bus.
             read_senders: reads the owner's list of senders, and blocks; by default everybody may ask.
-            at_once: does what needs no agent.
+            at_once: does what a message requests, if that needs no agent.
             approve: decides a request of an agent, as the owner says.
             stop: stops what a message says to stop.
             undo: undoes what a message asks to undo.
@@ -343,7 +343,7 @@ class Intake:
         return await self._take_registered(tx, message, group, asker)
 
     async def _take_from_stranger(self, tx: Tx, message: Inbound, *, may_ask: bool) -> None:
-        """Ask the owner about a chat without a group if the message calls Andy; store no message of it.
+        """Ask the owner about a chat without a group if the message calls Andy. The message is not stored.
 
         If the message deletes an earlier one, its text is removed from the question to the owner. `may_ask`
         says whether the owner's list of senders allows the sender to ask.
@@ -437,7 +437,7 @@ class Intake:
     async def _take_vote(self, tx: Tx, message: Inbound, group: Group, asker: Asker) -> Accepted | None:
         """Count a message that votes in one of Andy's polls, and return the outcome.
 
-        None for any other message, and for a text that has been counted but is to be taken like any other.
+        None for any other message, and for a counted text that is then handled like any other message.
         """
         counted = await self._count_vote(tx, message, group)
         if counted is None:
@@ -717,8 +717,8 @@ class Intake:
 async def _asker(tx: Tx, message: Inbound, group: Group, *, is_listed: bool) -> Asker:
     """Return the sender of a message, with their role and rights in the group.
 
-    Only the address counts that the channel reports for them. `is_listed` says whether the owner's list of
-    senders allows them to ask.
+    Only the addresses that the channel reports for the sender count, no names. `is_listed` says whether the
+    owner's list of senders allows them to ask.
     """
     role = await people.role_in(
         tx, group, message.sender, alias=message.sender_alias, is_from_me=message.is_from_me
@@ -831,7 +831,7 @@ async def _with_quote_of_original(tx: Tx, message: Inbound, original: MessageId)
 async def _with_stored_quote(tx: Tx, message: Inbound) -> Inbound:
     """Return a message whose quoted sender and text are those of the stored message, if that is stored.
 
-    A sender can forge what their messenger sends along. The text is cut to `MAX_QUOTE_CHARS`.
+    A sender could forge the quote that their messenger sends. The text is cut to `MAX_QUOTE_CHARS`.
     """
     if message.quote is None:
         return message
@@ -862,8 +862,8 @@ def build_intake(
 ) -> Intake:
     """Build the intake of a host, which takes in all messages.
 
-    It reads the owner's list of senders again whenever that file changes. The other arguments are other
-    packages' parts of the decision about a message, see `Intake`.
+    It reads the owner's list of senders again whenever that file changes. The arguments after `host` are
+    functions of other packages that handle one kind of message each, see `Intake`.
     """
 
     async def approve(tx: Tx, group: Group, text: str, *, role: Role) -> str | None:

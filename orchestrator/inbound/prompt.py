@@ -318,7 +318,7 @@ async def _compose_chat(
 
 
 def _files_for(rights: Rights) -> Literal["none", "read", "write"]:
-    """Return whether people with these rights may have the agent read and write the group's files. Pure."""
+    """Return the access to the group's files that the agent has for people with these rights. Pure."""
     if Permission.HISTORY not in rights.may:
         return "none"
     return "write" if Permission.MEMORY in rights.may else "read"

@@ -72,9 +72,9 @@ class DeliveryDecision:
 def decide(due: DueNotification, hours: Hours | None, *, now_ms: int) -> DeliveryDecision:
     """Return what happens to a due notification, and with which text it is sent.
 
-    `hours` are the group's hours for notifications, None where the group was removed. Reminders that people
-    requested and urgent notifications are sent at their minute. Quiet hours and the daily limit apply to the
-    others. A reminder that a person worded is sent however late it is.
+    `hours` are the group's hours for notifications, None where the group was removed. Quiet hours and the
+    daily limit apply only to notifications of the worker that are not urgent. A reminder that a person worded
+    is sent however late it is.
     """
     row = _with_present_text(due, hours, now_ms=now_ms)
     # A time that was past when it was set is late as well, however soon it is sent.

@@ -88,8 +88,9 @@ class DeliveryOutcomes:
         message of the outbox that belongs to no notification, nothing is recorded.
 
         `requested_ms` is the wait in milliseconds because the messenger asked for a pause; 0 if it asked for
-        none. An attempt after which it asks for a pause does not count, but is the last with `is_last_pause`:
-        it has asked for too long. The apology is sent when the pause is over.
+        none. An attempt after which it asks for a pause does not count. With `is_last_pause` the messenger
+        has asked for pauses for too long, so this attempt was the last. The apology is sent when the pause is
+        over.
         """
         row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is None:

@@ -180,7 +180,7 @@ class DashboardExporter:
         zone_of: Callable[[Group], ZoneInfo],
         pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
-        """`root` has a directory for each group, which is there once a container of the group was prepared.
+        """`root` has a directory for each group, which exists once a container of the group was prepared.
 
         `pause_seconds` is the shortest pause between two exports.
         """

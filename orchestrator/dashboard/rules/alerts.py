@@ -107,7 +107,7 @@ class AlertContext:
     def notified_lately(self, row_id: str, kind: NotificationType) -> bool:
         """Return whether a notification of this type about a row was delivered less than its cooldown ago.
 
-        `row_id` is the id of a task or question. The cooldown is the time between two of a type.
+        `row_id` is the id of a task or question. The cooldown must pass between two notifications of a type.
         """
         return any(
             row.type is kind
@@ -152,7 +152,7 @@ def _alert_before(
 ) -> Iterator[Step]:
     """Yield the alert that is due `before_ms` before a deadline, unless it was sent already.
 
-    `cause` names the alert. It is due at its best time or, if that is past, as soon as is suitable.
+    `cause` names the alert. It is sent at its best time or, if that is past, as `slots.send_time_ms` says.
     """
     if _was_notified(
         task.id, cause, context, since_ms=_alert_counts_since_ms(deadline, deadline.at_ms - before_ms)
@@ -367,7 +367,8 @@ def _notify_unless_pending(
 ) -> Iterator[Step]:
     """Yield the step that sends the notification `request` about a task, or a skip if a pending one does.
 
-    Steps follow that close the task's open questions with the same purpose that nobody was shown.
+    Steps follow that close the task's open questions with the same purpose which nobody was shown, except
+    after an overdue alert.
     """
     pending = [
         row

@@ -151,7 +151,7 @@ def _are_different_alerts(request: NotificationRequest, row: Notification) -> bo
 def _are_about_same(request: NotificationRequest, row: Notification) -> bool:
     """Return whether both notifications are about the same task and question.
 
-    If the requested one is about none, they must have the same text.
+    If the requested one is about neither a task nor a question, they must have the same text.
     """
     if request.task_id is None and request.question_id is None:
         return request.message == row.message

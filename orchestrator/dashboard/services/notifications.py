@@ -168,7 +168,8 @@ async def cancel(ctx: ServiceContext, *, notification_id: str, reason: str = "")
     """Cancel a pending notification; a second cancel changes nothing.
 
     Raises:
-        ToolRefused: there is none, it was sent or has failed, or it changed since the caller was shown it.
+        ToolRefused: there is no such notification, it was sent or has failed, or it changed since the caller
+            was shown it.
     """
     row = await ctx.notification(notification_id)
     reason = texts.text("reason", reason, limit=texts.MAX_TEXT)

@@ -311,8 +311,8 @@ class _Consequences:
 async def _apply_consequences(ctx: ServiceContext, before: BoardTask, after: BoardTask) -> _Consequences:
     """Close the questions, and cancel the notifications, that a change of their task has made outdated.
 
-    `before` and `after` are the task's states. The rules run at once if an alert may be due. Return what was
-    closed or cancelled, as text and data for the reply.
+    `before` and `after` are the task's states. The rules run at once if an alert may be due. Return how many
+    notifications were cancelled and, for an ended task, questions closed, as text and data for the reply.
     """
     if after.status.is_terminal:
         return await _close_related(ctx, after)

@@ -104,8 +104,8 @@ class WorkerLoop:
     async def beat(self) -> float:
         """Run the rules over every dashboard that is due; return how many seconds to wait for the next call.
 
-        Before that, record how models' turns have ended, and follow changed time zones. An error in one
-        dashboard or turn is logged, and does not stop the others.
+        Before that, record how models' turns have ended, and recompute deadlines where a group's time zone
+        was changed. An error in one dashboard or turn is logged, and does not stop the others.
 
         Raises:
             StoreError: the database cannot be written; some dashboards may not have been looked at.
@@ -204,7 +204,7 @@ class WorkerLoop:
             await self._note_pass(tx, folder)
 
     async def _note_pass(self, tx: Tx, folder: Folder) -> None:
-        """Set the time of the next pass over a dashboard, and delete the records of long ago."""
+        """Set the time of the next pass over a dashboard, and delete records older than `RETENTION_MS`."""
         now_ms = self._clock.now_ms()
         await dashboards.note_rules(tx, folder, now_ms=now_ms, next_ms=now_ms + self._ports.beat_ms)
         await worker_cycles.forget_cycles(tx, folder, before_ms=now_ms - RETENTION_MS)
@@ -358,8 +358,8 @@ class WorkerLoop:
     ) -> dict[str, Any]:
         """Record that a model has judged a dashboard in a turn that ended well.
 
-        Answers that it was shown count as read, and its own changes as judged; a change that others made
-        during its turn does not. Return the details for the record of the turn.
+        Answers that the model was shown count as read, and the model's own changes as judged; a change that
+        others made during the turn does not. Return the details for the record of the turn.
         """
         now_ms = self._clock.now_ms()
         for question_id in await worker_cycles.shown_answers(tx, ended.turn_id):
@@ -370,8 +370,8 @@ class WorkerLoop:
         if not await worker_cycles.was_changed_beside(tx, ended.turn_id, ended.folder):
             snapshot = await board.snapshot(tx, ended.folder)
             assert snapshot is not None
-            # The content is that of now. The cases are those that the model was asked about: a case that came
-            # up since is a new one.
+            # The content is the present one. The cases are those that the model was asked about: a case that
+            # came up since is a new one.
             digest = str(
                 BoardDigest(content=BoardDigest.of(snapshot, ()).content, judge=_judged_cases_hash(digest))
             )
