@@ -194,7 +194,7 @@ class BoundedProtocol(H11Protocol):
         return ()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the timer of the first request's head, and close those that `surplus` returns."""
+        """Start the timer of the first request's head, and close the connections of `surplus`."""
         super().connection_made(JoiningTransport(transport, self.loop))
         self._arm_head_timer()
         for connection in self.surplus():

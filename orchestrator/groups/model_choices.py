@@ -47,7 +47,7 @@ async def choose(
         now_ms: the present time, in epoch milliseconds.
 
     Raises:
-        BadRequest: there are too many, or one is no model of a known service.
+        BadRequest: there are too many models, or one cannot be used, see `check_choice`.
     """
     services = await model_services.every(tx)
     if len(chosen) > MAX_FALLBACKS:
@@ -74,7 +74,7 @@ async def choose_for_group(
         now_ms: the present time, in epoch milliseconds.
 
     Raises:
-        BadRequest: it is no model, or names an unknown service or one without a model of its own.
+        BadRequest: the model cannot be used, see `check_choice`.
         UnknownGroup: the group is not registered.
     """
     group = await groups.known(tx, folder)

@@ -130,8 +130,8 @@ def rights_of(role: Role, config: GroupConfig) -> Rights:
 def is_restricted(rights: Rights, group: Group) -> bool:
     """Return whether a question asked with these rights gets a container and a conversation of its own.
 
-    That is so if the rights lack one that a shared container has. In the main group a shared container could
-    administer all groups, so there only owners share one.
+    That is so if the rights lack a permission that a shared container has. In the main group a shared
+    container could administer all groups, so there only owners share one.
     """
     return not rights.may >= (frozenset(Permission) if group.is_main else SHARED)
 

@@ -54,7 +54,7 @@ class DeliveryOutcomes:
     async def note_sent(self, tx: Tx, outgoing: Outgoing, *, now_ms: int) -> None:
         """Record that a notification's message reached its chat; other messages are ignored.
 
-        The agent gets a line about it in its next prompt.
+        The agent gets a line about the notification in its next prompt.
         """
         row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is None or not row.status.is_open:
