@@ -75,7 +75,7 @@ def changed(text: str, values: Mapping[str, str], silenced: Collection[str] = ()
         if binding.key in silenced:
             # A value may have several lines: the pattern finds the start of each that is not empty.
             part = blank_lines + re.sub("^(?=.)", "# ", part.lstrip(), flags=re.MULTILINE)
-        elif binding.key in values:  # its line is left away here, and added below
+        elif binding.key in values:  # its line is left out here, and added below
             part = blank_lines.rstrip(" \t")
         parts.append(part)
     result = "".join(parts)

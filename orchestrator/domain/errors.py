@@ -139,7 +139,7 @@ class TextTooLong(BadRequest):
     http_status = 413
 
     def __init__(self, chars: int, limit: int) -> None:
-        """The text has `chars` characters, and may have `limit`."""
+        """The text has `chars` characters, and at most `limit` are allowed."""
         super().__init__(
             f"The text has {chars:,} characters; at most {limit:,} are taken. Send it as a file."
         )

@@ -402,7 +402,7 @@ class Settings(BaseModel):
         return tuple(sorted(time.fromisoformat(part) for part in self.notify_slots.split(",")))
 
     def warnings(self) -> list[str]:
-        """Return a sentence for each setting that has no effect."""
+        """Return a warning if the dashboard worker is on, but its model and its rules are both off."""
         if self.agents_worker_enabled and not (
             self.agents_worker_use_llm or self.agents_worker_fallback_to_rules
         ):

@@ -249,7 +249,7 @@ def _alert_counts_since_ms(deadline: Deadline, at_ms: int) -> int:
 
 
 def _was_notified(row_id: str, cause: str, context: AlertContext, *, since_ms: int) -> bool:
-    """Return whether an alert was delivered, or cancelled by a person, at `since_ms` or later.
+    """Return whether an alert was delivered, or cancelled but not by the rules, at `since_ms` or later.
 
     `row_id` is the id of the task or question that it is about, `cause` the rule that makes it.
     """

@@ -84,7 +84,7 @@ def duplicate_of(
 
     `alike` are the stored notifications of its type. A notification that a person requested is a duplicate
     only of a pending one for the same minute. One that `is_automatic` is also a duplicate of a pending one
-    near it in time, and of one that was delivered, or cancelled by a person, within the cooldown of its type.
+    near it in time, and of one that was delivered or cancelled within the cooldown of its type.
     Rows that were superseded, and those for another audience, do not count.
     """
     rows = [row for row in alike if row.cause != SUPERSEDED and row.audience is request.audience]
