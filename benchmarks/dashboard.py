@@ -182,9 +182,8 @@ async def _looks(database: Database, boards: DashboardFeature, times: int) -> li
         async with database.reading() as tx:
             group = await groups.known(tx, folder)
             caller = Caller(actor=Actor.USER, now_ms=SystemClock().now_ms())
-            return len(
-                (await notifications.list_them(boards.service.service_context(tx, group, caller))).text
-            )
+            ctx = boards.service.service_context(tx, group, caller)
+            return len((await notifications.list_notifications(ctx)).text)
 
     async def write_out(folder: Folder) -> int:
         found = await asyncio.to_thread(export.read, await database.path(), folder, ZONE)

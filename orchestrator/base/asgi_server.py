@@ -46,7 +46,8 @@ def allow_open_files() -> None:
 def fronted(listener: socket.socket, address: str | None) -> Iterator[tuple[socket.socket, ...]]:
     """Yield the listening sockets of a server: `listener`, and a second one if `address` is not None.
 
-    The second one listens at the same port of `address`, and is closed after the block.
+    The second one listens at the same port of `address`, where the server is published, and is closed after
+    the block.
 
     Raises:
         OSError: it is not possible to listen there.
@@ -123,23 +124,23 @@ class JoiningTransport(asyncio.Transport):
             self._flush()
 
     def _end_turn(self) -> None:
-        """Send what waits, now that this turn of the event loop ends, and count the next turn anew."""
+        """Send the waiting pieces as this turn of the event loop ends, and set their count to zero."""
         self._piece_count = 0
         self._flush()
 
     def _flush(self) -> None:
-        """Send the pieces that wait, joined to one."""
+        """Send the waiting pieces, joined to one."""
         if self._waiting:
             waiting, self._waiting = self._waiting, bytearray()
             self._transport.write(waiting)
 
     def close(self) -> None:
-        """Close the connection after everything that waits was sent."""
+        """Close the connection after the waiting pieces were sent."""
         self._flush()
         self._transport.close()
 
     def abort(self) -> None:
-        """Close the connection at once; what waits is dropped."""
+        """Close the connection at once; the waiting pieces are dropped."""
         self._waiting.clear()
         self._transport.abort()
 
@@ -148,7 +149,7 @@ class JoiningTransport(asyncio.Transport):
         return self._transport.is_closing()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what the inner transport knows by this name, such as `peername`; else `default`."""
+        """Return the inner transport's value of this name, such as `peername`; `default` if it has none."""
         return self._transport.get_extra_info(name, default)
 
     def pause_reading(self) -> None:
@@ -193,7 +194,7 @@ class BoundedProtocol(H11Protocol):
         return ()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the timer of the first request's head, and close the connections that are too many."""
+        """Start the timer of the first request's head, and close the connections of `surplus`."""
         super().connection_made(JoiningTransport(transport, self.loop))
         self._arm_head_timer()
         for connection in self.surplus():
@@ -252,7 +253,7 @@ class Server(uvicorn.Server):
         return nullcontext()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to accept connections on these sockets; in the kernel, `QUEUE` may wait to be accepted."""
+        """Start to accept connections on these sockets; in the kernel, `QUEUE` more of them may wait."""
         await super().startup(sockets=sockets)
         for listener in sockets or ():
             # asyncio has one number (`backlog`) for two limits: how many connections are accepted at once,
@@ -266,7 +267,7 @@ class Server(uvicorn.Server):
     async def serve_on(self, *listeners: socket.socket) -> None:
         """Serve until cancelled. Then requests have the configured grace period before they are cut.
 
-        A connection of a client that has too many (`BoundedConfig.is_full`) is closed as soon as it comes.
+        A new connection of a client that has too many (`BoundedConfig.is_full`) is closed at once.
         The `listeners` stay open and can be served on again.
         """
         # Copies, because uvicorn closes the sockets that it is passed.

@@ -43,7 +43,7 @@ def local_minute(at_ms: int, zone: ZoneInfo) -> str:
 
 
 def zone_note(name: str, reader: ZoneInfo | None) -> str:
-    """Return ` (Asia/Seoul)` to stand after a time that is shown in the zone `name`.
+    """Return ` (Asia/Seoul)`, to be written after a time that is shown in the zone `name`.
 
     `reader` is the zone by whose clock the reader is shown other times; None if it is not known. If it is the
     zone `name`, the note would say nothing new: an empty text is returned.

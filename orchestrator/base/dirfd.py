@@ -13,15 +13,15 @@ from pathlib import Path
 ROOT = 0
 """The user id of root."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Opens a directory whatever its mode allows, where the system has this flag.
-_UNREAD = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Opens a directory without the right to read it, where the system has this flag.
+_PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
     """Yield a descriptor of a directory, which is closed after the block. Links in its path are followed.
 
-    So only the host may be able to change that path. Raises `OSError`.
+    So use it only for a path that no container can change. Raises `OSError`.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -34,7 +34,7 @@ def opened(path: Path) -> Iterator[int]:
 def inner(parent_fd: int, name: str, *, makes: bool = False) -> Iterator[int]:
     """Yield a descriptor of the directory `name` in the open directory `parent_fd`; it is closed afterwards.
 
-    With `makes`, a missing one is created, and belongs to the owner of its parent.
+    With `makes`, a missing directory is created, and belongs to the owner of its parent.
 
     Raises:
         OSError: it is missing, no directory, or a link.
@@ -58,7 +58,7 @@ def inner(parent_fd: int, name: str, *, makes: bool = False) -> Iterator[int]:
 def open_file(parent_fd: int, name: str) -> int:
     """Open the file `name` in the open directory `parent_fd` for reading, and return its descriptor.
 
-    Opening a pipe does not wait for its writer, so the caller has to check whether the file is one. The
+    Opening a pipe does not wait for its writer, so the caller has to check whether the file is a pipe. The
     caller also closes the descriptor.
 
     Raises:
@@ -84,7 +84,7 @@ def give_to_owner_of(directory_fd: int, file_fd: int) -> None:
 def set_mode(descriptor: int, mode: int) -> None:
     """Change the mode of an open file, also of one that was opened without the right to read it.
 
-    It is not changed by its name, because another file may have taken the name since it was opened.
+    The file is not found by its name, because another file may have taken the name since it was opened.
     """
     if hasattr(os, "O_PATH"):
         # fchmod does not work on a descriptor that was opened with O_PATH.
@@ -106,7 +106,8 @@ def remove_tree(path: Path) -> None:
                 name = waiting.pop()
                 with _opened_for_removal(top, name) as directory:
                     for inner_name in _remove_files(directory):
-                        # Moved to the top, so that no depth needs more calls or descriptors than there are.
+                        # Moved to the top: a deep tree would need more nested calls, or more open
+                        # descriptors, than the system allows.
                         with _opened_for_removal(directory, inner_name):
                             new_name = secrets.token_hex(16)
                             os.rename(inner_name, new_name, src_dir_fd=directory, dst_dir_fd=top)
@@ -116,7 +117,7 @@ def remove_tree(path: Path) -> None:
 
 
 def _remove_files(directory_fd: int) -> list[str]:
-    """Remove everything from an open directory but its directories; return the names of these."""
+    """Remove everything but directories from an open directory; return the names of its directories."""
     with os.scandir(directory_fd) as entries:
         listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     for name, is_directory in listed:
@@ -127,14 +128,14 @@ def _remove_files(directory_fd: int) -> list[str]:
 
 @contextmanager
 def _opened_for_removal(parent_fd: int, name: str) -> Iterator[int]:
-    """Yield a descriptor of the directory `name` in an open directory. Its owner gets all rights before."""
-    unread = os.open(name, _UNREAD, dir_fd=parent_fd)
+    """Yield a descriptor of the directory `name` in an open directory, after giving its owner all rights."""
+    path_only = os.open(name, _PATH_ONLY, dir_fd=parent_fd)
     try:
-        mode = os.fstat(unread).st_mode
+        mode = os.fstat(path_only).st_mode
         if mode & stat.S_IRWXU != stat.S_IRWXU:
-            set_mode(unread, mode | stat.S_IRWXU)
+            set_mode(path_only, mode | stat.S_IRWXU)
     finally:
-        os.close(unread)
+        os.close(path_only)
     descriptor = os.open(name, _DIRECTORY, dir_fd=parent_fd)
     try:
         yield descriptor

@@ -28,7 +28,7 @@ class HostEvent:
     """A committed event: ids, never the text of a message."""
 
     n: int
-    """Its number, which counts up from 1 in each life of the host."""
+    """Its number, which counts up from 1 since the host started."""
     at_ms: int
     kind: str
     group: str | None = None
@@ -103,7 +103,7 @@ class EventBus:
             queue.put_nowait(event)
 
     def recall(self, events: Iterable[HostEvent]) -> None:
-        """Put events of earlier starts of the host before the stored ones; no listener is passed them.
+        """Put events of earlier starts of the host before the stored ones, without passing them to listeners.
 
         The oldest are dropped if there are more than `RING` in all.
         """
@@ -115,9 +115,9 @@ class EventBus:
     def listening(self, *kinds: str, with_transient: bool = False) -> Iterator[asyncio.Queue[HostEvent]]:
         """Yield a queue that collects the events from now on, until the block ends.
 
-        Enter it before a look at the database, so that no event is missed in between. `kinds` are patterns,
-        such as `trigger:*`, of the wanted kinds of events; none means all. `with_transient` adds the events
-        of `publish_transient`.
+        Enter the block before a look at the database, so that no event is missed in between. `kinds` are
+        patterns, such as `trigger:*`, of the wanted kinds of events; none means all. `with_transient` adds
+        the events of `publish_transient`.
         """
         queue: asyncio.Queue[HostEvent] = asyncio.Queue(QUEUE)
         self._listeners[queue] = kinds

@@ -22,7 +22,7 @@ class Installer(StrEnum):
     """The program that installed Andy's code."""
 
     CLONE = "clone"
-    """None: the code runs from a clone of the repository."""
+    """No program did: the code runs from a clone of the repository."""
     PIPX = "pipx"
     UV = "uv"
     PIP = "pip"
@@ -39,9 +39,9 @@ def clone() -> Path | None:
 
 @cache
 def installer() -> Installer:
-    """Return the program that installed Andy; a clone and the image for Compose were installed by none.
+    """Return the program that installed Andy; `CLONE` and `COMPOSE` mean that no program did.
 
-    Otherwise it is guessed from the path of the Python environment: pip, unless that names pipx or uv.
+    Otherwise it is guessed from the path of the Python environment: pip, unless the path names pipx or uv.
     """
     if clone() is not None:
         return Installer.CLONE
@@ -79,8 +79,8 @@ def container_folder() -> Path | None:
 def command(*words: str) -> str:
     """Return a command of Andy's as the owner types it: `command("up")` is `andy up`.
 
-    The program of a clone is on no search path, so there its path is returned. With Compose, the command is
-    the one for the host.
+    In a clone the command begins with the path of the program, which is on no search path. With Compose, the
+    command is the one to type on the host.
     """
     if is_in_compose():
         # `typed_on_host` looks for commands after a quotation mark, which is taken off again.

@@ -57,9 +57,9 @@ _OTHER_KEYS = object()
 def configure(level: str, *, log_file: LogFile | None = None, is_quiet: bool = False) -> None:
     """Set up structlog and pass the libraries' own logging from `warning` on.
 
-    `log_file` gets a copy of every line, as JSON. With `is_quiet` a terminal shows only errors, because its
-    user reads sentences there; a program that reads stderr still gets every line. The libraries' loggers that
-    write a line for whatever a client does (`_NOISY`) are throttled.
+    `log_file` gets a copy of every line, as JSON. With `is_quiet` a terminal shows only errors, because the
+    command prints sentences for people there; a program that reads stderr still gets every line. The
+    libraries' loggers that write a line for whatever a client does (`_NOISY`) are throttled.
     """
     to_person = sys.stderr.isatty()
     renderer: structlog.typing.Processor = (
@@ -103,7 +103,7 @@ class _Lossy:
     """
 
     def __init__(self, stream: TextIO) -> None:
-        """`stream` is the one to write to."""
+        """`stream` is the stream to write to."""
         self._stream = stream
 
     def write(self, text: str) -> int:
@@ -146,7 +146,7 @@ def _write_traceback(out: TextIO, error: structlog.typing.ExcInfo) -> None:
 
 
 def _to_json(fields: Any, **options: Any) -> str:
-    """Return the fields of an event as one line of JSON. `options` are further ones of `json.dumps`.
+    """Return the fields of an event as one line of JSON. `options` are further arguments of `json.dumps`.
 
     Control characters, marks of direction and halves of surrogate pairs are escaped. Such halves stand for
     the bytes of a file name that are no UTF-8, and no file can be written with them.
@@ -220,9 +220,9 @@ class _PrivateFile(RotatingFileHandler):
     """
 
     def __init__(self, path: Path) -> None:
-        """`path` is that of the newest file; older ones get a number at the end of their names."""
+        """`path` is the path of the newest file; older files get a number at the end of their names."""
         self._is_reported = False
-        """Whether a failure to write was printed: only the first one is."""
+        """Whether a failure to write was printed: only the first failure is."""
         super().__init__(path, maxBytes=FILE_BYTES, backupCount=OLDER_FILES, encoding="utf-8", delay=True)
 
     def _open(self) -> TextIOWrapper:
@@ -232,15 +232,15 @@ class _PrivateFile(RotatingFileHandler):
         """
         path = Path(self.baseFilename)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        return TextIOWrapper(os.fdopen(os.open(path, how, 0o600), "ab"), encoding="utf-8")
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        return TextIOWrapper(os.fdopen(os.open(path, flags, 0o600), "ab"), encoding="utf-8")
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
         """Report on stderr, at the first error only, that the log file cannot be written."""
         del record
         if not self._is_reported:
             self._is_reported = True
-            _complain(sys.stderr, f"{self.baseFilename} cannot be written: {sys.exc_info()[1]}")
+            _write_own_line(sys.stderr, f"{self.baseFilename} cannot be written: {sys.exc_info()[1]}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,7 +306,7 @@ def _read_console_line(line: str, zone: ZoneInfo) -> HostLogLine:
     )
 
 
-def _complain(stream: TextIO, text: str) -> None:
+def _write_own_line(stream: TextIO, text: str) -> None:
     """Write a line about Andy itself to a stream, without the logger."""
     stream.write(f"andy: {text}\n")
     stream.flush()

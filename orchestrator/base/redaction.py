@@ -131,8 +131,8 @@ _redact_short = lru_cache(REMEMBERED)(_redact)
 def _redact_pass(text: str) -> str:
     """Return a text after one replacement of all patterns of secrets.
 
-    Except for that of keys, a pattern is tried only if one of its words is in the text: the search for words
-    is much cheaper.
+    The pattern of keys is always tried, any other only if one of its words is in the text: to search for
+    words is much cheaper.
     """
     folded = text.casefold()
     if "-----begin" in folded:
@@ -155,9 +155,9 @@ def _redact_pass(text: str) -> str:
 
 
 def _has_any(folded: str, words: tuple[str, ...]) -> bool:
-    """Return whether a text in small letters has any of these words; else no pattern needs to be tried.
+    """Return whether a text in small letters has any of these words.
 
-    To try all patterns costs a hundred times as much.
+    If not, their pattern need not be tried: to try all patterns costs a hundred times as much.
     """
     return any(word in folded for word in words)
 

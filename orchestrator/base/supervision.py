@@ -1,7 +1,7 @@
 """Runs the host's loops: a failed one is run again after growing pauses, while the others go on.
 
 A few loops are essential: without them the host's state becomes wrong. Such a loop ends the host when it
-fails ten times in a row. Any other is set aside alone: it is reported and retried for ever.
+fails ten times in a row. Any other is reported and retried without end, and the host goes on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LONGEST_PAUSE_SECONDS = 30.0
 LONGEST_ASIDE_SECONDS = 300.0
 """The longest pause of any other loop, in seconds."""
 HEALTHY_MS = 60_000
-"""Milliseconds that a loop has to run without an error before its failures are counted anew."""
+"""Milliseconds that a loop has to run without an error before its earlier failures no longer count."""
 MAX_FAILURES = 10
 """Failures in a row of an essential loop that end the host."""
 REPORTED_FAILURES = 3
@@ -76,7 +76,7 @@ class LoopFailure:
 class _LoopState:
     failures: int = 0
     own_failures: int = 0
-    """The number of `failures` that are not waited out."""
+    """The number of `failures` without those that may end by themselves, such as a full disk."""
     since_ms: int = 0
     started_ms: int = 0
     """When it last started to run, by the steady clock."""
@@ -85,7 +85,7 @@ class _LoopState:
     failure: LoopFailure | None = None
     is_reported: bool = False
     is_waited_out: bool = False
-    """Whether its latest failure is one that is waited out, such as a full disk."""
+    """Whether its latest failure may end by itself, such as a full disk."""
 
 
 class Supervisor:
@@ -101,8 +101,9 @@ class Supervisor:
     ) -> None:
         """`essential` names the loops that may end the host.
 
-        `endless` returns whether a loop of this name fails if it returns; any other one is done then.
-        `report` notifies the owner of a loop that keeps failing; if it raises, it is called again later.
+        `endless` returns whether the loop of a name should never return: if it does, that is a failure. Any
+        other loop is done when it returns. `report` notifies the owner of a loop that keeps failing; if it
+        raises, it is called again later.
         """
         self._clock = clock
         self._essential = essential
@@ -125,8 +126,8 @@ class Supervisor:
         """Run `loop` until it returns; after an exception run it again, after growing pauses.
 
         A loop that should never end is also run again after it returned. The tenth failure in a row of an
-        essential loop is raised. An error that is waited out, such as a full disk, is never raised, however
-        often it comes, and does not count.
+        essential loop is raised. An error that may end without any change of the program, such as a full
+        disk, is never raised, however often it comes, and is not one of the ten.
         """
         state = self._states[name] = _LoopState()
         while True:
@@ -149,7 +150,7 @@ class Supervisor:
 
     def _is_healthy(self, state: _LoopState) -> bool:
         """Return whether a loop has run for longer than `HEALTHY_MS` without a failure."""
-        # While it waits for its next attempt it does not run, however long that is.
+        # A loop that waits for its next attempt does not run, however long it waits.
         is_waiting = self._clock.steady_ms() < state.waits_until_ms
         return not is_waiting and self._clock.steady_ms() - state.started_ms > HEALTHY_MS
 
@@ -191,7 +192,7 @@ class Supervisor:
         if self._report is None or state.failure is None or state.is_reported:
             return
         # The owner cannot be notified through a database that cannot be written. `andy doctor` and the status
-        # report it. Another failure that follows is reported.
+        # show this failure instead. A later failure of another kind is reported here.
         if state.is_waited_out:
             return
         if state.failures < REPORTED_FAILURES:
@@ -207,7 +208,7 @@ class Supervisor:
 def reason_of(error: BaseException) -> str:
     """Return the class and text of an error as one short line without secrets.
 
-    Of an exception group it is the first error in it.
+    For an exception group, they are those of the first error in it.
     """
     first = next(_leaves(error))
     words = " ".join(redact(str(first)).split())[:MAX_REASON_CHARS]

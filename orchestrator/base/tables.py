@@ -18,7 +18,7 @@ def counted(number: int, noun: str) -> str:
 
 def size_text(size: int) -> str:
     """Return a number of bytes as text: `1.2 MB`, `340 kB`."""
-    # Divided with a minus twice, a number of kB is rounded up.
+    # `//` rounds down: applied to the negative number, it rounds the kB up.
     return f"{size / 1_000_000:,.1f} MB" if size >= 1_000_000 else f"{-(-size // 1000)} kB"
 
 

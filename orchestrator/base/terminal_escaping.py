@@ -157,7 +157,7 @@ def ticked(text: str) -> str:
 def quoted(text: str, limit: int) -> str:
     """Return other people's text between backticks, with nothing hidden, cut to `limit` characters.
 
-    So it can neither be mistaken for Andy's text beside it, nor push that out of sight.
+    So it can neither be mistaken for Andy's text beside it, nor push Andy's text out of sight.
     """
     shown = ticked(text)
     cut_characters = len(shown) - limit

@@ -13,7 +13,7 @@ class Wakeup:
     """Wakes the one loop that waits for it; if set before the wait, the wait ends at once."""
 
     def __init__(self) -> None:
-        """At first it is not set."""
+        """Create a wake-up that is not set."""
         self._event = asyncio.Event()
 
     def set(self) -> None:
@@ -21,9 +21,9 @@ class Wakeup:
         self._event.set()
 
     async def wait(self, *, at_most_seconds: float | None) -> None:
-        """Wait until `set` is called, or was called since the last wait, but at most `at_most_seconds`.
+        """Wait until `set` is called, at most `at_most_seconds`; None means without a limit.
 
-        None means without a limit.
+        If `set` was called since the last wait, return at once.
         """
         try:
             async with asyncio.timeout(at_most_seconds):

@@ -117,7 +117,7 @@ class CalendarFeature:
                     f"⚠️ I cannot read the calendar '{calendar.name}' of {calendar.folder}. {problem}"
                     " I keep trying; 'andy calendar followed' shows how it stands."
                 )
-                await owner.notify_anew(tx, text, about=f"calendar:{calendar.id}", now_ms=now_ms)
+                await owner.notify_replacing_unsent(tx, text, about=f"calendar:{calendar.id}", now_ms=now_ms)
                 self._host.wakeups.outbox.set()
         log.warning("calendar.unreadable", group=calendar.folder, calendar=calendar.name, reason=problem)
 

@@ -294,7 +294,7 @@ class ImageWatch:
                 if was_missing:  # not at the first check of a host, before which nothing was reported
                     log.info("image.is_there", image=self._selected.image)
                     # This replaces the message about the missing image if it was not sent yet.
-                    await owner.notify_anew(tx, IMAGE_IS_THERE, about="image", now_ms=now_ms)
+                    await owner.notify_replacing_unsent(tx, IMAGE_IS_THERE, about="image", now_ms=now_ms)
         # Only once it is stored: otherwise the owner would never read of it.
         self.is_missing = is_missing
         self._host.wakeups.outbox.set()

@@ -238,7 +238,7 @@ class DashboardFeature:
 
 
 def limits_of(settings: Settings) -> BoardLimits:
-    """Return how many rows of each kind a group may have: pending notifications of a task by the settings."""
+    """Return how many rows of each kind a group may have; the settings limit notifications about one task."""
     return BoardLimits(pending_a_task=settings.notify_cap_per_task)
 
 

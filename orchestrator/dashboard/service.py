@@ -60,7 +60,7 @@ SERVICES: Mapping[str, Callable[..., Awaitable[ToolResult]]] = {
     "schedule_notification": notifications.schedule,
     "update_notification": notifications.update,
     "cancel_notification": notifications.cancel,
-    "list_notifications": notifications.list_them,
+    "list_notifications": notifications.list_notifications,
     "create_question": questions.create,
     "update_question": questions.update,
     "remove_question": questions.remove,
@@ -91,7 +91,10 @@ class DashboardService:
         can_deliver: Callable[[Group], bool],
         limits: BoardLimits | None = None,
     ) -> None:
-        """`can_deliver` returns whether a channel takes messages for a group's chat."""
+        """`zone_of` returns a group's time zone, `can_deliver` whether a channel takes messages for its chat.
+
+        `limits` are the largest numbers of rows; None means the default ones.
+        """
         self._database = database
         self._clock = clock
         self._zone_of = zone_of
@@ -143,7 +146,7 @@ class DashboardService:
             await audit.append(
                 tx, audit.AuditEvent(at_ms=now_ms, kind="dashboard", folder=group.folder, detail=detail)
             )
-            # After a refusal, too: the event's detail says what came of the call.
+            # After a refusal, too: the event's detail is the code of the result.
             announce(tx, "dashboard.changed", group=group.folder, detail=result.code)
         return result
 
@@ -233,7 +236,7 @@ class DashboardService:
 def caller_of(turn: Turn | None, *, now_ms: int) -> Caller | None:
     """Return who calls the dashboard's tools in a turn; None without a turn.
 
-    That is decided by the turn's kind, which the host set, and never by its messages.
+    The kind of the turn decides it, which the host set, and never the messages in the turn.
     """
     if turn is None:
         return None

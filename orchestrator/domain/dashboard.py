@@ -385,7 +385,7 @@ class ToolRefused(Exception):
     """
 
     def __init__(self, code: str, text: str, **data: Any) -> None:
-        """`code` is one of the listed ones, `text` explains it, and `data` has facts for programs."""
+        """`code` is one of those in the class's docstring, `text` is for people, `data` for programs."""
         super().__init__(text)
         self.code = code
         self.data = data

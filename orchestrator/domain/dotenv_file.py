@@ -42,7 +42,7 @@ def put(path: Path, values: Mapping[str, str], *, silences: Collection[str] = ()
 def _unwritable(path: Path, error: OSError | UnicodeDecodeError, values: Mapping[str, str]) -> SettingError:
     """Return the error for a file `.env` that cannot be read or written.
 
-    Its text names the fix. In Andy's container that is to put lines with `values` into the file on the host.
+    Its text names the fix: in Andy's container, to put lines with `values` into the file on the host.
     """
     if os.environ.get("ANDY_HOME") != COMPOSE_HOME:
         return SettingError(f"{path} cannot be changed ({error}): fix its permissions.")
@@ -75,7 +75,7 @@ def changed(text: str, values: Mapping[str, str], silenced: Collection[str] = ()
         if binding.key in silenced:
             # A value may have several lines: the pattern finds the start of each that is not empty.
             part = blank_lines + re.sub("^(?=.)", "# ", part.lstrip(), flags=re.MULTILINE)
-        elif binding.key in values:  # its line is left away here, and added below
+        elif binding.key in values:  # its line is left out here, and added below
             part = blank_lines.rstrip(" \t")
         parts.append(part)
     result = "".join(parts)

@@ -97,7 +97,7 @@ class ContextBusy(AndyError):
     http_status = 503
 
     def __init__(self, folder: str) -> None:
-        """`folder` is that of the group."""
+        """`folder` is the group's folder."""
         self.folder = folder
         super().__init__(f"The context of '{folder}' is being written by another: try again in a moment.")
 
@@ -139,7 +139,7 @@ class TextTooLong(BadRequest):
     http_status = 413
 
     def __init__(self, chars: int, limit: int) -> None:
-        """The text has `chars` characters, and may have `limit`."""
+        """The text has `chars` characters, and at most `limit` are allowed."""
         super().__init__(
             f"The text has {chars:,} characters; at most {limit:,} are taken. Send it as a file."
         )
@@ -164,7 +164,7 @@ class UnknownTurn(BadRequest):
     http_status = 404
 
     def __init__(self, turn_id: int) -> None:
-        """`turn_id` is the requested one."""
+        """`turn_id` is the number that was requested."""
         super().__init__(f"There is no turn {turn_id}: see 'andy turns'.")
 
 
@@ -175,7 +175,7 @@ class UnknownTask(BadRequest):
     http_status = 404
 
     def __init__(self, task_id: str) -> None:
-        """`task_id` is the requested one."""
+        """`task_id` is the id that was requested."""
         self.task_id = task_id
         super().__init__(f"There is no task '{task_id}' here.")
 
@@ -187,7 +187,7 @@ class UnknownReminder(BadRequest):
     http_status = 404
 
     def __init__(self, number: int | str) -> None:
-        """`number` is the requested one, as a person typed it, so it may be no number and long."""
+        """`number` was requested as a person typed it, so it may be long, or no number."""
         self.number = number
         super().__init__(f"There is no reminder {str(number)[:80]}: see 'andy reminders list'.")
 
@@ -206,7 +206,7 @@ class NoDashboard(BadRequest):
     http_status = 404
 
     def __init__(self, folder: str) -> None:
-        """`folder` is that of the group."""
+        """`folder` is the group's folder."""
         self.folder = folder
         super().__init__(
             f"'{folder}' has no dashboard yet: it is made with the first task, as by 'add a task …'."
@@ -276,9 +276,9 @@ LONGEST_PAUSES_MS = 3 * 24 * 3_600_000
 
 
 def bounded_pause(seconds: object, *, default: float) -> float:
-    """Return a pause that a messenger asks for, from 0 to `LONGEST_PAUSE_SECONDS`.
+    """Return the seconds of a pause that a messenger asks for, limited to 0 to `LONGEST_PAUSE_SECONDS`.
 
-    `seconds` is what the messenger names, which may be anything. What is no number gives `default`.
+    `seconds` is the value that the messenger sent, of any type. If it is no number, return `default`.
     """
     if not isinstance(seconds, int | float) or seconds != seconds:  # only NaN differs from itself
         return default
@@ -298,7 +298,7 @@ def lengthened_pause(seconds: float, *, pauses: int) -> float:
 def is_retry_due(at_ms: int, *, now_ms: int) -> bool:
     """Return whether an attempt that is set at `at_ms` is due at `now_ms` (both epoch ms).
 
-    So is one that is further ahead than `FARTHEST_RETRY_MS`.
+    One that is further ahead than `FARTHEST_RETRY_MS` is due, too: it was set before the clock was set back.
     """
     return not 0 < at_ms - now_ms <= FARTHEST_RETRY_MS
 
@@ -345,7 +345,7 @@ class NotRunning(AndyError):
 
 
 class AndyFileDamaged(NotRunning):
-    """A file with which commands find the running Andy is damaged; the text says how it is written anew."""
+    """A file with which commands find the running Andy is damaged; the text says how to write it again."""
 
 
 class Starting(NotRunning):

@@ -160,7 +160,7 @@ def stand_in_notice(
 def left_notice(service: str) -> str:
     """Return the notice to the owner that a model service broke off while it answered a turn.
 
-    It is for a service that answers the host's own short request, and so is used again.
+    It is for a service that answers the host's own short request, and so is used again for the next turn.
     """
     return (
         f"⚠️ The model service '{service}' broke off or was silent in the middle of a turn, and the next on"

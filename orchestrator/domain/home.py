@@ -32,7 +32,7 @@ def home_directory(argument: Path | None, environment: Mapping[str, str] = os.en
     It is `argument`, the option of a command; else `ANDY_HOME` of the environment; else the default home.
 
     Raises:
-        BadRequest: it begins with `~` and the name of nobody, or depends on a current directory that is gone.
+        BadRequest: it begins with `~` and the name of no user, or the current directory was removed.
     """
     named = argument or (Path(environment[HOME_KEY]) if environment.get(HOME_KEY) else None)
     try:
@@ -189,7 +189,7 @@ class Home:
     def starting(self, *, now_ms: int) -> Iterator[Callable[[], None]]:
         """Write a file that shows other processes that this one is starting, and yield a function.
 
-        The function deletes the file; else that is done at the end of the block. If another process is
+        The function deletes the file; if it was not called, the end of the block does. If another process is
         starting already, its file is neither replaced nor deleted.
         """
         is_first = self.starting_since_ms() is None
@@ -265,8 +265,8 @@ class Home:
         if stored:
             return _checked_text(path, stored)
         path.parent.mkdir(parents=True, exist_ok=True)  # a command may come before the first start
-        # Two processes may make it at the same time, and both need the one that stays. So the file itself is
-        # locked, and written in place: a renamed file would have another lock.
+        # Two processes may create it at the same time, and both need the text that is stored. So the file
+        # itself is locked, and written in place: a renamed file would have another lock.
         with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed
             if stored := file.read().strip():

@@ -92,7 +92,7 @@ class ModelService:
 
     @property
     def is_near(self) -> bool:
-        """Whether the service is on this machine or in the owner's network, where a prompt takes longer."""
+        """Whether the service is on this machine or in the owner's network, where models are slower."""
         return is_near(urlsplit(self.url).hostname or "")
 
     @property
@@ -169,7 +169,7 @@ def read_choice(text: str | None, services: Collection[ModelService]) -> ModelCh
     The text is `SERVICE/MODEL`, `SERVICE`, or a model of the service in `.env`. `services` are the services
     that the owner has added. If the word before the first `/` names no service, the whole text is
     the name of a model, since gateways have models with a `/` in their names. Without a text, the choice is
-    the service in `.env`, with the model left open.
+    the service in `.env`, without a model.
     """
     if not text:
         return ModelChoice(OF_DOTENV, None)

@@ -88,7 +88,7 @@ def vote_text(poll: Poll, chosen: Sequence[int]) -> str:
 
 
 def answer_in(text: str, poll: Poll) -> tuple[int, ...] | None:
-    """Return the places, from 0, of the options that a whole message names, by their numbers or by a text.
+    """Return the places, from 0, of the options that a whole message names, by numbers or by one's text.
 
     None if the message is no answer to the poll.
     """

@@ -33,7 +33,7 @@ class Receive(Protocol):
 
         `cursor` is the place in the messenger's own stream up to which the channel then has all messages. It
         is stored in the same transaction under `message.channel` (`store.conversation.chats.cursor` reads
-        it), so that after a crash the channel asks for neither too much nor too little.
+        it), so that after a crash the channel asks for no message twice and misses none.
 
         Raises:
             BadRequest: the message cannot be taken; neither it nor `cursor` was stored.
@@ -105,12 +105,12 @@ class Channel(Protocol):
     ) -> MessageId | None:
         """Send a message to a chat. Called again with the same `message_id`, it must not show a second one.
 
-        With an `attachment`, `text` stands under the file and may be empty. Each of the others is passed only
-        to a channel with the feature of its name: `quote` is the message of the chat that this one answers,
-        `mention` is the person whom it is for, and `thread` is the thread of the message that is answered, as
-        the channel reported it. `poll` is sent as a poll, with `text` for those who cannot see polls; a vote
-        comes in as an `Inbound` with `vote`. If the chat takes no polls, raise `ChannelRefused`: the caller
-        then sends the text.
+        With an `attachment`, `text` is shown under the file and may be empty. Each other argument is passed
+        only to a channel with the feature of its name: `quote` is the message of the chat that this one
+        answers, `mention` is the person whom it is for, and `thread` is the thread of the message that is
+        answered, as the channel reported it. `poll` is sent as a poll, with `text` for those who cannot see
+        polls; a vote comes in as an `Inbound` with `vote`. If the chat takes no polls, raise
+        `ChannelRefused`: the caller then sends the text.
 
         Return the messenger's own id of the message, or None if that is `message_id`. The id is stored, so
         that the channel can find the message when somebody answers it
@@ -145,7 +145,7 @@ class Channel(Protocol):
 
         Raises:
             ChannelDown: it still takes votes; it may work later.
-            ChannelRefused: it will take votes for good, which count no more.
+            ChannelRefused: it can never be ended there; its further votes do not count.
         """
         ...
 
@@ -253,7 +253,7 @@ class ContainerRuntime(Protocol):
 
         Raises:
             EngineGone: no engine answers.
-            ImageMissing: there is nothing to start.
+            ImageMissing: the agents' image is missing.
             ContainerError: the engine refuses, with its reason.
         """
         ...

@@ -145,7 +145,7 @@ class _Reader:
         return True
 
     def _unclosed(self) -> int:
-        """Note that the tag has no closing bracket, and return its end: that of its last attribute's line."""
+        """Warn that the tag has no closing bracket, and return the end of the line of its last attribute."""
         self.warnings.append("not closed")
         # Back over blanks, line breaks and commas, to the line on which the last attribute ends.
         while self.text[self.at - 1] in " \t\r\n,":
@@ -237,7 +237,7 @@ class _Protected:
     """The spans in which no tag counts; queried in ascending order."""
 
     def __init__(self, text: str) -> None:
-        """`text` is the whole text, of which code and quoted lines are such spans."""
+        """`text` is the whole text; its code and quoted lines are the spans."""
         self._spans = deque(sorted(_spans_without_tags(text)))
         """The spans that begin after the last queried position."""
         self._reach = 0
@@ -246,7 +246,7 @@ class _Protected:
     def covers(self, place: int) -> bool:
         """Return whether a position is in one of the spans. Each call must be for a later position.
 
-        So a long text with many spans is walked once.
+        So the spans of a long text are gone through only once.
         """
         while self._spans and self._spans[0][0] <= place:
             self._reach = max(self._reach, self._spans.popleft()[1])

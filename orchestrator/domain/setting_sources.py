@@ -71,7 +71,7 @@ def merged(sources: tuple[SettingSource, ...]) -> dict[str, Any]:
 def zone(home: Path, environment: Mapping[str, str] = os.environ) -> ZoneInfo:
     """Return the owner's time zone: that of the setting `TZ`, else that of this machine.
 
-    Only this setting is checked, so it takes a hundredth of the time that all settings take.
+    Only this setting is checked, which takes a hundredth of the time that loading all settings takes.
 
     Raises:
         SettingError: it is no time zone, or a file cannot be read.

@@ -175,7 +175,7 @@ RETENTION_DAYS = {
     "turns": 365,
     "usage": 730,
 }
-"""Days that ended rows stay in each table, unless the owner sets another number; 0 is for ever."""
+"""Days that ended rows stay in each table, unless the owner sets another number; 0 is without end."""
 
 
 def _with_default_days(days: dict[str, int]) -> dict[str, int]:
@@ -184,7 +184,7 @@ def _with_default_days(days: dict[str, int]) -> dict[str, int]:
     Raises `ValueError` for an unknown table.
     """
     # Reminders were a table of their own once: a home that still sets their days is accepted.
-    days = {table: stays for table, stays in days.items() if table != "reminders"}
+    days = {table: table_days for table, table_days in days.items() if table != "reminders"}
     for table in days:
         if table not in RETENTION_DAYS:
             raise ValueError(f"'{table[:40]}' is none of {', '.join(RETENTION_DAYS)}")
@@ -393,7 +393,7 @@ class Settings(BaseModel):
 
     @property
     def resends(self) -> frozenset[str]:
-        """The channels in `andy_resend_unknown`."""
+        """The channels on which a message is sent again if nobody knows whether it arrived."""
         return frozenset(filter(None, self.andy_resend_unknown.split(",")))
 
     @property
@@ -402,7 +402,7 @@ class Settings(BaseModel):
         return tuple(sorted(time.fromisoformat(part) for part in self.notify_slots.split(",")))
 
     def warnings(self) -> list[str]:
-        """Return a sentence for each setting that has no effect."""
+        """Return a warning if the dashboard worker is on, but its model and its rules are both off."""
         if self.agents_worker_enabled and not (
             self.agents_worker_use_llm or self.agents_worker_fallback_to_rules
         ):
@@ -445,8 +445,7 @@ def changed_since(
     """Return the settings that the next start would read differently than the `running` ones.
 
     The keys are their names, the values the places that set them; an empty place is the default. Settings
-    from the command line stay. The result is empty if a file cannot be read, which the doctor
-    reports.
+    from the command line stay. The result is empty if a file cannot be read, which `andy doctor` reports.
     """
     later = as_next_start(running, home, environment)
     return {

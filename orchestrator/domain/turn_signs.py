@@ -46,7 +46,7 @@ class TurnSigns:
     def note(self, sign: Sign, *, jid: ChatJid | None = None, folder: Folder | None = None) -> None:
         """Store a sign about the group with the chat `jid` or the folder, and wake the loop that acts on it.
 
-        It is dropped if `MAX_SIGNS` wait already.
+        The sign is dropped if `MAX_SIGNS` wait already.
         """
         if len(self._waiting) < MAX_SIGNS:
             self._waiting[TurnSign(sign=sign, jid=jid, folder=folder)] = None

@@ -400,10 +400,10 @@ class LiveRun:
         # A container of a restricted turn serves that turn alone, and each such turn gets one of its own.
         if self.is_restricted or turn.is_restricted:
             return False
-        # One that was started in advance has the limits of a conversation; the worker has its own.
+        # A container started in advance has the limits of a conversation; a worker's turn needs others.
         if self.state is RunState.READY:
             return self.is_isolated == turn.is_isolated and turn.kind is not TurnKind.WORKER
-        # A used one has a session, so only turns in the group's own session follow each other in it.
+        # A used container has a session, so it takes only turns in the group's own session.
         return self.state is RunState.IDLE and not (self.is_isolated or turn.is_isolated)
 
 

@@ -21,7 +21,7 @@ class SearchService(StrEnum):
 
     @property
     def is_asked_by_host(self) -> bool:
-        """Whether the host searches, so that the agent gets Andy's own search tool."""
+        """Whether the host itself searches: the agent then gets Andy's own search tool."""
         return self in (SearchService.SEARXNG, SearchService.BRAVE)
 
 

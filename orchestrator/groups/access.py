@@ -74,9 +74,9 @@ async def ask(tx: Tx, message: Inbound, *, now_ms: int) -> AccessRequest | None:
     """Store the request of a chat without a group that calls Andy, and ask the owner about it.
 
     Return the stored request. After `MAX_NOTIFIED_A_DAY` questions in a day, the owner is not asked about the
-    chat, but gets a message that one more chat calls. None if nothing is stored: the chat's request waits,
-    the chat is blocked or was ignored lately, the message is from a program of this machine, or too many
-    requests wait.
+    chat, but gets a message that one more chat calls. None if nothing is stored: a request of the chat waits
+    already, the chat is blocked or was ignored less than `IGNORED_MS` ago, the message is from a program of
+    this machine, or too many requests wait.
     """
     earlier = await access_requests.of_chat(tx, message.chat_jid)
     if earlier is not None and not _may_ask_again(earlier, now_ms=now_ms):
@@ -101,11 +101,11 @@ def _may_ask_again(request: AccessRequest, *, now_ms: int) -> bool:
         case AccessState.IGNORED:
             return now_ms >= (request.decided_ms or 0) + IGNORED_MS
         case AccessState.REGISTERED:
-            return True  # it has no group any more, or its message would not come here
+            return True  # the chat has lost its group since, or this function would not be called for it
 
 
 async def _shown_parts(tx: Tx, message: Inbound) -> NewAccessRequest:
-    """Return what the owner is shown of a message and its chat, with each text cut to its limit."""
+    """Return the parts of a message and its chat that the owner is shown, with each text cut to its limit."""
     chat = await chats.get(tx, message.chat_jid)
     members = await chats.members_of(tx, message.chat_jid)
     name = "" if chat is None or chat.name == message.chat_jid else chat.name

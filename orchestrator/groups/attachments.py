@@ -45,7 +45,7 @@ class StagedFile:
 def safe_name(name: str) -> str:
     """Return a file name like `name` that is safe to use: letters, digits and a few marks, and not hidden.
 
-    Folders before it are left out, and it has at most `MAX_NAME_BYTES`. Empty if nothing remains.
+    Folders before the name are left out, and it is cut to `MAX_NAME_BYTES`. Empty if nothing remains.
     """
     bare = composed(name.replace("\\", "/").rsplit("/", 1)[-1])
     bare = _UNSAFE.sub("_", bare).strip("._ ")
@@ -61,7 +61,7 @@ def safe_name(name: str) -> str:
 def keep(home: Path, folder: str, name: str, source: Path) -> str:
     """Copy the file `source` to a group's attachments, and return the path as the agent sees it. Blocks.
 
-    The copy gets the name `name`, made safe, with a number if the group has such a file. `home` is Andy's
+    The copy is called `name`, made safe, with a number if the group has such a file. `home` is Andy's
     home directory and `folder` the group's folder in it.
 
     Raises:
@@ -207,7 +207,7 @@ def _copy(body: BinaryIO, target: Path, limit: int) -> int:
 
 
 class LimitedReader:
-    """Reads at most `limit` bytes, whatever follows them."""
+    """Reads at most `limit` bytes of a file, however long it is."""
 
     def __init__(self, body: BinaryIO, limit: int) -> None:
         """`body` is the open file to read, and `limit` the most bytes of it to return."""
@@ -215,7 +215,7 @@ class LimitedReader:
         self._left = limit
 
     def read(self, size: int = -1) -> bytes:
-        """Return at most `size` bytes of those that are left; all of them if it is negative."""
+        """Return the next `size` bytes, but none beyond the limit; all up to it if `size` is negative."""
         data = self._body.read(min(size, self._left) if size >= 0 else self._left)
         self._left -= len(data)
         return data

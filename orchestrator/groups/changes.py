@@ -192,7 +192,7 @@ async def apply(
         UnknownGroup: there is no such group.
         ConfigRefused, GroupChangeRefused, ProfileRefused: the text cannot be stored; also what
             `check_settings` refuses.
-        OSError: the memory file cannot be written; nothing is changed then, as with the others.
+        OSError: the memory file cannot be written. After any of these errors, nothing is changed.
     """
     before = await current(tx, home, folder, part)
     check(before)
@@ -252,7 +252,7 @@ async def put_back(
                 folder,
                 part_change.part,
                 part_change.before,
-                check=partial(_check_is, part_change.after),
+                check=partial(_check_unchanged, part_change.after),
                 check_settings=check_settings,
                 by=by,
                 now_ms=now_ms,
@@ -261,12 +261,12 @@ async def put_back(
     return tuple(part_change.part for part_change in changes)
 
 
-def _check_is(expected: str, now: str) -> None:
-    """Check that the text of a part, `now`, is the one that a change left, `expected`.
+def _check_unchanged(expected: str, present: str) -> None:
+    """Check that the `present` text of a part is still the one after a change, `expected`.
 
     Raises `GroupChangeRefused` if it is not.
     """
-    if now != expected:
+    if present != expected:
         raise GroupChangeRefused(
             "It was changed again since: open the change, and look what undoing it does."
         )
@@ -389,7 +389,7 @@ def _without_common_ends(old: list[str], new: list[str]) -> tuple[list[str], lis
 
 
 def _profile(text: str) -> GroupProfile:
-    """Return a group's profile that is written as JSON. Raises `GroupChangeRefused` if it is not one."""
+    """Return the group's profile that `text` has as JSON. Raises `GroupChangeRefused` if it has none."""
     try:
         return GroupProfile.model_validate(_fields(text))
     except ValidationError as error:
@@ -397,7 +397,7 @@ def _profile(text: str) -> GroupProfile:
 
 
 def _fields(text: str) -> dict[str, object]:
-    """Return the object that is written as JSON in `text`; an empty one for an empty text.
+    """Return the object that is written as JSON in `text`; an empty object for an empty text.
 
     Raises `GroupChangeRefused` for a text that is no JSON object.
     """

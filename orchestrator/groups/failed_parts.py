@@ -15,7 +15,7 @@ DAY_MS = 24 * 3_600_000
 
 
 def is_endless(loop: str) -> bool:
-    """Return whether the loop of the host with this name has failed if it returns: it should run for ever."""
+    """Return whether the loop of the host with this name should never return: if it does, it has failed."""
     return loop == WEB_LOOP or loop.startswith(CHANNEL_PREFIX)
 
 

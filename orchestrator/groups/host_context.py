@@ -22,7 +22,7 @@ from orchestrator.store.database import Database
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostContext:
-    """One host on one home. It is above the store because a group's own settings refine the host's."""
+    """One host on one home, with its settings, database, clock, events and wake-ups."""
 
     home: Home
     settings: Settings
@@ -70,5 +70,5 @@ class HostContext:
         return group_config.zone_of(group, default=self.settings.zone)
 
     def model_of(self, group: Group, kind: TurnKind | str) -> str | None:
-        """Return the model that is set for a group's turns of a kind; None leaves it to the agent."""
+        """Return the model that is set for a group's turns of a kind; None leaves the choice to the agent."""
         return group_config.model_of(group, kind, settings=self.settings)

@@ -32,7 +32,7 @@ By these Andy recognises a file that nobody has changed since.
 MAX_READ_BYTES = 64 * 1024
 """Bytes that are read of a file, however large a container has made it."""
 MAX_TEXT_BYTES = 16 * 2**20
-"""Bytes from which on a note is not searched: whoever searches has one whole note in memory."""
+"""Bytes from which on a note is not searched: a search reads one whole note into memory."""
 MAX_SHOWN_NAME_CHARS = 100
 """Characters of a note's name that are shown."""
 MAX_TEXTS = 5_000
@@ -52,7 +52,7 @@ def ensure_memory(home: Path, group: Group, *, assistant: str) -> bool:
         OSError: the folder is a link or a file, or cannot be written.
     """
     kind = "main" if group.is_main else "group"
-    return _ensure(home, group.folder, template(kind, assistant=assistant, group=group.name))
+    return _ensure_file(home, group.folder, template(kind, assistant=assistant, group=group.name))
 
 
 def write_memory(home: Path, folder: str, text: str, *, name: str = MEMORY) -> None:
@@ -63,7 +63,7 @@ def write_memory(home: Path, folder: str, text: str, *, name: str = MEMORY) -> N
     Raises:
         OSError: the folder is a link or a file, or cannot be written.
     """
-    _ensure(home, folder, text, name=name, replaces=True)
+    _ensure_file(home, folder, text, name=name, replaces=True)
 
 
 class OwnTexts(NamedTuple):
@@ -93,7 +93,7 @@ def own_texts(home: Path, folder: str) -> OwnTexts:
                 for entry in entries
                 if entry.name.endswith(".md") and not entry.is_dir(follow_symlinks=False)
             )
-        searchable = tuple(name for name in names[:MAX_TEXTS] if _is_note(inner, name))
+        searchable = tuple(name for name in names[:MAX_TEXTS] if _is_searchable(inner, name))
     finally:
         os.close(inner)
     searchable_names = frozenset(searchable)
@@ -101,14 +101,14 @@ def own_texts(home: Path, folder: str) -> OwnTexts:
 
 
 def shown_name(name: str) -> str:
-    """Return the name of a note as texts and rows may have it, in one short line with nothing invisible.
+    """Return the name of a note for texts and database rows: one short line with nothing invisible.
 
     A container chooses the name: it may be no UTF-8, which no database accepts, or have line ends.
     """
     return short(all_visible(name), MAX_SHOWN_NAME_CHARS)
 
 
-def _is_note(directory_fd: int, name: str) -> bool:
+def _is_searchable(directory_fd: int, name: str) -> bool:
     """Return whether a file is a regular one without other links, of less than `MAX_TEXT_BYTES`."""
     try:
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
@@ -154,17 +154,17 @@ def _read(home: Path, folder: str, name: str, *, limit: int) -> bytes | None:
 
 
 def _as_text(content: bytes) -> str:
-    """Return the content of a file as a text, without NUL and what is no UTF-8."""
+    """Return the content of a file as a text, without NUL and without bytes that are no UTF-8."""
     return content.decode("utf-8", "ignore").replace("\0", "")
 
 
 def ensure_shared_memory(home: Path, *, assistant: str) -> bool:
     """Create the folder `groups/global/`, which all groups but main read, and its CLAUDE.md. Blocks.
 
-    What is there stays. Return whether the file is new. `home` is Andy's home directory, and `assistant` the
+    Existing ones stay. Return whether the file is new. `home` is Andy's home directory, and `assistant` the
     assistant's name.
     """
-    return _ensure(home, SHARED, template(SHARED, assistant=assistant, group=SHARED))
+    return _ensure_file(home, SHARED, template(SHARED, assistant=assistant, group=SHARED))
 
 
 def ensure_prompt(home: Path, *, assistant: str, worker_minutes: int) -> list[str]:
@@ -185,7 +185,7 @@ def ensure_prompt(home: Path, *, assistant: str, worker_minutes: int) -> list[st
         # A text that differs from the one that was written last was changed by the owner: it stays.
         if present == text or (present is not None and shipped.get(name) != _digest(present)):
             continue
-        if _ensure(home, SHARED, text, name=name, replaces=present is not None):
+        if _ensure_file(home, SHARED, text, name=name, replaces=present is not None):
             shipped[name] = _digest(text)
             written.append(name)
     if written:
@@ -223,7 +223,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _ensure(home: Path, folder: str, text: str, *, name: str = MEMORY, replaces: bool = False) -> bool:
+def _ensure_file(home: Path, folder: str, text: str, *, name: str = MEMORY, replaces: bool = False) -> bool:
     """Write a text as the file `name` in a group's folder, which is made if it is missing. Blocks.
 
     An existing file is replaced only with `replaces`. Return whether the file was written. No link is

@@ -35,19 +35,19 @@ CLAUDE_NAMES = ("claude", "opus", "sonnet", "haiku")
 async def choose(
     tx: Tx, work: WorkKind, chosen: Sequence[ChosenModel], *, has_gateway: bool, now_ms: int
 ) -> None:
-    """Set the models of all groups for a kind of work; none removes the choice. It is audited.
+    """Set the models of all groups for a kind of work; an empty list removes the choice. This is audited.
 
-    It applies from the next turn of each group, unless the group has a choice of its own.
+    The choice applies from the next turn of each group, unless the group has a choice of its own.
 
     Args:
         tx: the transaction.
         work: the kind of work; it may be the list of models to fall back on.
-        chosen: the models.
+        chosen: the models; several only for the list of models to fall back on.
         has_gateway: whether the service of `.env` is a gateway, whose models may have any names.
         now_ms: the present time, in epoch milliseconds.
 
     Raises:
-        BadRequest: there are too many, or one is no model of a known service.
+        BadRequest: there are too many models, or one cannot be used, see `check_choice`.
     """
     services = await model_services.every(tx)
     if len(chosen) > MAX_FALLBACKS:
@@ -62,7 +62,7 @@ async def choose(
 async def choose_for_group(
     tx: Tx, folder: str, work: WorkKind, model: str | None, *, has_gateway: bool, by: str, now_ms: int
 ) -> None:
-    """Set the model of one group, for all of its work or for a kind of it. It is audited.
+    """Set the model of one group, for all of its work or for one kind of work. This is audited.
 
     Args:
         tx: the transaction.
@@ -74,7 +74,7 @@ async def choose_for_group(
         now_ms: the present time, in epoch milliseconds.
 
     Raises:
-        BadRequest: it is no model, or names an unknown service or one without a model of its own.
+        BadRequest: the model cannot be used, see `check_choice`.
         UnknownGroup: the group is not registered.
     """
     group = await groups.known(tx, folder)
@@ -109,8 +109,8 @@ def outcome_text(model: str | None, group: str | None, work: WorkKind) -> str:
     """
     purpose = "" if work is WorkKind.ALL else f" for {work.value}"
     if model is None:
-        whose = f"the group '{group}'" if group else "all groups"
-        return f"The choice of {whose}{purpose} is cleared from the next turn on."
+        chooser = f"the group '{group}'" if group else "all groups"
+        return f"The choice of {chooser}{purpose} is cleared from the next turn on."
     users = f"The group '{group}' uses" if group else "All groups without a choice of their own use"
     return f"{users} {model}{purpose} from the next turn on."
 
@@ -122,7 +122,8 @@ def check_choice(text: str, services: Sequence[ModelService], *, has_gateway: bo
     gateway, whose models may have any names.
 
     Raises:
-        BadRequest: it is no model, names an unknown service, or one without a model, or one that is not fit.
+        BadRequest: it is no model, names an unknown service, or one without a model of its own, or one that
+            does not stream its answers or takes too few tokens.
     """
     if not MODEL_NAME.fullmatch(text):
         raise BadRequest(f"'{text[:60]}' is no model: write SERVICE/MODEL, such as local/qwen3.")
@@ -157,7 +158,8 @@ def _check_service(text: str, services: Sequence[ModelService], *, has_gateway: 
     That service has all models of Claude, and any others if it is a gateway (`has_gateway`). Raises
     `BadRequest`, with a suggestion, if the choice names no known service.
     """
-    # A slip in the name of a service would send prompts to the one of `.env`, which the owner did not mean.
+    # A typing mistake in a service's name would send prompts to the service of `.env`, against the owner's
+    # wish.
     name, slash, _ = text.partition("/")
     known = [OF_DOTENV, *(service.name for service in services)]
     near = get_close_matches(name, known, n=1, cutoff=0.75)

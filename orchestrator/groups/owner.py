@@ -30,7 +30,7 @@ def owner_directory(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 async def notify(tx: Tx, text: str, *, about: str, now_ms: int) -> bool:
-    """Queue a text to the owner, in the main group; return whether it is queued now.
+    """Queue a text to the owner, in the main group, and return whether it is queued now.
 
     Nothing is queued if the same text with the same `about` (the subject, a key of any form) was queued
     before, or if there is no main group.
@@ -38,8 +38,8 @@ async def notify(tx: Tx, text: str, *, about: str, now_ms: int) -> bool:
     main = next((group for group in await groups.every(tx) if group.is_main), None)
     if main is None:
         return False
-    # The text is part of the key, so that another reason about the same subject is news again. It is the text
-    # before its commands are written for this installation: another way to type them is no news.
+    # The text is part of the key, so that another text about the same subject is sent. It is hashed before
+    # its commands are written for this installation: a new way to type them is no new text.
     digest = hashlib.sha256(f"{about}\n{text}".encode()).hexdigest()[:20]
     return await outbox.add(
         tx,
@@ -51,7 +51,7 @@ async def notify(tx: Tx, text: str, *, about: str, now_ms: int) -> bool:
     )
 
 
-async def notify_anew(tx: Tx, text: str, *, about: str, now_ms: int) -> None:
+async def notify_replacing_unsent(tx: Tx, text: str, *, about: str, now_ms: int) -> None:
     """Queue a text to the owner, in the main group, in place of an unsent one about the same subject.
 
     `about` is the subject, a key of any form. A text that was sent already does not prevent this one. Without
@@ -72,7 +72,7 @@ async def notify_anew(tx: Tx, text: str, *, about: str, now_ms: int) -> None:
 
 
 async def notify_once(tx: Tx, text: str, *, about: str, now_ms: int) -> None:
-    """Queue a text to the owner, in the main group, that is the only one ever about its subject.
+    """Queue a text to the owner, in the main group, if none about the same subject was sent before.
 
     `about` is the subject, a key of any form. A text about it that is queued and not yet sent is replaced;
     after one was sent, or without a main group, nothing is queued.

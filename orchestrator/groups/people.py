@@ -85,7 +85,7 @@ async def roles_in(tx: Tx, group: Group, sent: Iterable[Message]) -> list[Role]:
 
 
 async def asked_alone(tx: Tx, requests: Collection[Message], message: Inbound) -> bool:
-    """Return whether the sender of `message` sent all of the `requests`, under whichever of their addresses.
+    """Return whether the sender of `message` sent all of the `requests`, under any of their addresses.
 
     False if there are no requests.
     """
@@ -108,7 +108,7 @@ async def addresses_of(tx: Tx, address: str) -> frozenset[str]:
 
 
 async def first_known_seq(tx: Tx, group: Group, address: str) -> int | None:
-    """Return the number of the first message of a group that a person may know, since they joined then.
+    """Return the number of the first message that a person may read in a group: the first since they joined.
 
     None for somebody who was never seen there.
     """
@@ -240,9 +240,9 @@ async def set_role(tx: Tx, folder: str, address: str, role: Role | None, *, by: 
     config = settings.of(group)
     address = address.strip()
     addresses = await check_person(tx, folder, address)
-    others = {listed: own for listed, own in config.people.items() if listed not in addresses}
-    wanted = {**others, **({address: role} if role is not None else {})}
-    fields = {listed: own.value for listed, own in wanted.items()}
+    others = {listed: own_role for listed, own_role in config.people.items() if listed not in addresses}
+    new_roles = {**others, **({address: role} if role is not None else {})}
+    fields = {listed: own_role.value for listed, own_role in new_roles.items()}
     return await changes.configure(tx, group.folder, {"people": fields or None}, by=by, now_ms=now_ms)
 
 
@@ -253,14 +253,14 @@ async def check_person(tx: Tx, folder: str, address: str) -> frozenset[str]:
 
     Raises:
         UnknownGroup: there is no such group.
-        UnknownPerson: nobody of the group has this address; the text lists those there are.
+        UnknownPerson: nobody of the group has this address; the text lists the group's people.
     """
     group = await groups.known(tx, folder)
     if address == EVERYBODY:
         return frozenset({EVERYBODY})
     addresses = await people.addresses_of(tx, address)
     if not addresses & (await _known_addresses(tx, group) | settings.of(group).people.keys()):
-        raise UnknownPerson(await _who_is_there(tx, group, address))
+        raise UnknownPerson(await _unknown_address_text(tx, group, address))
     return addresses
 
 
@@ -278,9 +278,9 @@ async def set_rule(
     """
     group = await groups.known(tx, folder)
     fields = settings.of(group).to_fields().get("roles", {})
-    of_role = {name: changed for name, changed in fields.get(role, {}).items() if name != rule}
-    wanted = {**fields, role.value: of_role if value is None else {**of_role, rule: value}}
-    by_role = {name: changed for name, changed in wanted.items() if changed}
+    other_rules = {name: setting for name, setting in fields.get(role, {}).items() if name != rule}
+    rules_of_role = other_rules if value is None else {**other_rules, rule: value}
+    by_role = {name: rules for name, rules in {**fields, role.value: rules_of_role}.items() if rules}
     return await changes.configure(tx, group.folder, {"roles": by_role or None}, by=by, now_ms=now_ms)
 
 
@@ -292,11 +292,11 @@ async def _known_addresses(tx: Tx, group: Group) -> set[str]:
     return seen | {member.jid for chat in group.chats for member in await chats.members_of(tx, chat)}
 
 
-async def _who_is_there(tx: Tx, group: Group, address: str) -> str:
-    """Return the text of the error that nobody in a group has an address, with `MAX_LISTED` of its people."""
+async def _unknown_address_text(tx: Tx, group: Group, address: str) -> str:
+    """Return the text of the error that nobody in a group has an address; it lists `MAX_LISTED` people."""
     listed = [person for person in await of_group(tx, group.folder) if person.address != EVERYBODY]
-    there = ", ".join(all_visible(f"{person.address} ({person.name})") for person in listed[:MAX_LISTED])
+    shown = ", ".join(all_visible(f"{person.address} ({person.name})") for person in listed[:MAX_LISTED])
     return (
         f"Nobody of '{group.folder}' has the address '{address[:200]}': a role goes to an address, never to a"
-        f" name. There are: {there or 'nobody yet'}; '{EVERYBODY}' is everybody else."
+        f" name. There are: {shown or 'nobody yet'}; '{EVERYBODY}' is everybody else."
     )

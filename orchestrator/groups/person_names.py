@@ -60,7 +60,7 @@ def found_in(text: str, names: Iterable[str]) -> list[str]:
     """
     unmatched_text, contained_names = folded(text), []
     for name in _longest_first(names):
-        # A NUL in its place: shorter names do not match there, nor across the gap.
+        # A NUL takes the name's place: shorter names match neither there nor across the gap.
         remaining = _pattern(name).sub(" \0 ", unmatched_text)
         if remaining != unmatched_text:
             contained_names.append(name)
@@ -85,7 +85,7 @@ def without(text: str, names: Iterable[str], *, word: str) -> str:
 def _replaced(text: str, name: str, word: str) -> str:
     """Return a text with `word` in place of a folded name, which is found in the folded text.
 
-    One character may be several there: "ß" becomes "ss", so that a pattern would not find "Groß" by "gross".
+    Folding may make several characters of one: "ß" becomes "ss", so the positions in both texts differ.
     """
     folded_text = _without_case(text)
     # The place in `text` of each folded character, with the place after it; None where they are the same.

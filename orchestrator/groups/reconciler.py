@@ -30,10 +30,7 @@ EVENTS = frozenset(
 
 
 class GroupReconciler:
-    """Reconciles at each event of a group, and every 30 s.
-
-    The latter is because the command line changes rows without an event.
-    """
+    """Reconciles at each event of a group, and every 30 s: the command line changes rows without an event."""
 
     def __init__(
         self,
@@ -46,7 +43,7 @@ class GroupReconciler:
         bus: EventBus,
         clear_seconds: float = SWEEP_SECONDS,
     ) -> None:
-        """Set up; `loops` runs it.
+        """Set up the reconciler; `loops` returns the loops that do its work.
 
         Args:
             database: the database.
@@ -95,17 +92,17 @@ class GroupReconciler:
         while True:
             live_now = {run.folder for run in self._live()}
             registered = await groups.registered(self._database)
-            began = time.monotonic()
-            # None for all. A group whose container has ended meanwhile is looked at once more: the container
-            # may have written since the last pass.
+            began_seconds = time.monotonic()
+            # None means all groups. A group whose container has ended meanwhile is looked at once more: the
+            # container may have written since the last pass.
             may_be_written = None if live_before is None else live_now | live_before
             for group in registered:
                 if may_be_written is None or group.folder in may_be_written:
                     await asyncio.to_thread(self._clear, group)
             live_before = live_now
-            took = time.monotonic() - began
+            took_seconds = time.monotonic() - began_seconds
             # A container that writes millions of files must not keep the host busy all the time.
-            await asyncio.sleep(max(self._clear_seconds, took * REST_FACTOR))
+            await asyncio.sleep(max(self._clear_seconds, took_seconds * REST_FACTOR))
 
     async def _look(self) -> None:
         """Make the folders of new groups, and end the containers of groups that are gone or changed."""
@@ -138,7 +135,8 @@ def _is_outdated(run: LiveRun, registered: Container[Folder], configured: Mappin
     `configured` has the time of each group's last change of settings, in epoch milliseconds.
     """
     if run.state is RunState.LEFT:
-        return False  # it ends anyway, and its age says nothing about the run that replaced it
+        # The host has given it up already, and retiring its group would also end the run that replaced it.
+        return False
     # A change in the very millisecond of the start may have come after it, so it counts as newer.
     return run.folder not in registered or configured.get(run.folder, -1) >= run.started_wall_ms
 

@@ -105,7 +105,7 @@ class Departure:
     paused_tasks: int = 0
 
     def explain(self) -> str:
-        """Return what became of the group and what it had, in sentences for people."""
+        """Return what became of the group, its turns, reminders and tasks, in sentences for people."""
         folder = self.group.folder
         lines = [f"'{folder}' is no longer registered; groups/{folder}/ and its history stay."]
         if self.failed_turns:
@@ -126,7 +126,7 @@ class ChatDeparture:
     failed_turns: int
 
     def explain(self) -> str:
-        """Return what became of the chat and what waited there, in sentences for people."""
+        """Return what became of the chat and the questions that waited there, in sentences for people."""
         folder = self.group.folder
         lines = [f"{self.jid} is no chat of '{folder}' any more; what was said there stays in its history."]
         if self.failed_turns:
@@ -195,8 +195,8 @@ async def register(tx: Tx, group: Group) -> Group:
     Raises:
         BadRequest: the address, the name or the configuration cannot be used.
         FolderRefused: the folder's name breaks the rule.
-        AlreadyRegistered: the chat, or the folder in any case, belongs to a group; or a second main group is
-            to be registered.
+        AlreadyRegistered: the chat, or the folder in upper or lower case, belongs to a group; or a second
+            main group is to be registered.
     """
     group = _checked(group)
     taken = await groups.by_jid(tx, group.jid) or await groups.by_folder(tx, group.folder)
@@ -267,8 +267,8 @@ def _checked_trigger(text: str | None) -> str | None:
 def typeable(trigger: str | None) -> str | None:
     """Check that people can type a trigger, the word that calls Andy in a group, and return it on one line.
 
-    None for None or an empty text. This is for triggers that a person chooses; stored and imported ones are
-    only bounded, so that a group keeps the one it has.
+    None for None or an empty text. This is for triggers that a person chooses. Only the length of stored and
+    imported ones is checked, so that a group does not lose the trigger that it has.
 
     Raises:
         ProfileRefused: it cannot be used.
@@ -343,7 +343,7 @@ def with_profile(group: Group, profile: GroupProfile) -> Group:
 
 
 async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
-    """Remove a group's registration, and return what became of what it had; its files and history stay.
+    """Remove a group's registration, and return the effects; the group's files and history stay.
 
     Waiting turns (questions to its agent) fail, and their chats are notified. The group's scheduled tasks are
     paused; its hooks, calendars and requests for approval are deleted, its reminders stay. A running turn is
@@ -400,7 +400,7 @@ async def add_chat(tx: Tx, folder: str, jid: str, *, now_ms: int, is_notify_chat
         AlreadyRegistered: the chat belongs to another group.
     """
     group = await groups.known(tx, folder)
-    # Only the address is checked: a group whose settings cannot be read must not lose its chats by that.
+    # Only the address is checked, so that a group whose settings cannot be read can still get a chat.
     wanted = replace(group, jid=_checked_address(jid))
     await _check_free(tx, wanted)
     if wanted.jid not in group.chats:
@@ -554,8 +554,8 @@ async def move_chat(tx: Tx, old: ChatJid, new: ChatJid, *, now_ms: int) -> Group
         await groups.record_move(tx, old, new)
         await _audit(tx, "group.chat_moved", group, {"jid": new, "from": old}, now_ms=now_ms)
     elif (chat := await chats.get(tx, old)) is not None:
-        # What waits for a chat refers to its record.
-        # With the time of its last message, without which it would never be forgotten.
+        # Rows that wait for a chat refer to its row, so the new address gets one first. It has the time of
+        # the last message: a chat without one would never be forgotten.
         await chats.upsert(
             tx, new, name=chat.name, channel=chat.channel, is_group=True, at_ms=chat.last_message_ms
         )
@@ -566,7 +566,7 @@ async def move_chat(tx: Tx, old: ChatJid, new: ChatJid, *, now_ms: int) -> Group
 
 
 async def greet_main(tx: Tx, text: str, *, now_ms: int) -> str:
-    """Queue a text to the main group, and publish that; return the key by which it is found in the outbox."""
+    """Queue a text to the main group and announce it; return the key by which it is found in the outbox."""
     main = next(group for group in await groups.every(tx) if group.is_main)
     key = f"greeting:{now_ms}"
     await outbox.add(tx, chat_jid=main.jid, folder=main.folder, text=text, dedupe_key=key, now_ms=now_ms)

@@ -130,8 +130,8 @@ def rights_of(role: Role, config: GroupConfig) -> Rights:
 def is_restricted(rights: Rights, group: Group) -> bool:
     """Return whether a question asked with these rights gets a container and a conversation of its own.
 
-    That is so if the rights lack one that a shared container has. In the main group a shared container could
-    administer all groups, so there only owners share one.
+    That is so if the rights lack a permission that a shared container has. In the main group a shared
+    container could administer all groups, so there only owners share one.
     """
     return not rights.may >= (frozenset(Permission) if group.is_main else SHARED)
 
@@ -139,7 +139,7 @@ def is_restricted(rights: Rights, group: Group) -> bool:
 def narrowed(config: GroupConfig, rights: Rights) -> GroupConfig:
     """Return a group's settings without what these rights do not allow: network, search and mounts."""
     changes: dict[str, object] = {}
-    # The owner is not asked about places outside, either, since these people may reach none.
+    # Without the right to the network, the owner is not asked to allow addresses, either.
     if Permission.NETWORK not in rights.may:
         asks = tuple(rule for rule in config.ask if rule != "egress")
         changes |= {"egress": "none", "web_search": SearchService.OFF, "ask": asks}
@@ -156,7 +156,7 @@ def speaks_for(role: Role, askers: Collection[Role], *, is_only_asker: bool) -> 
     They may if they have the right to command, if they alone asked in the turn (`is_only_asker`), or if all
     who asked have lesser roles. `role` is the person's role, and `askers` are the roles of those who asked.
     """
-    # By the table and not by the group's rules, since no group can change who commands.
+    # By `RULES` and not by the group's settings, since no group can change which roles may command.
     if is_only_asker or Permission.COMMAND in RULES[role].may:
         return True
     return bool(askers) and all(rank(role) < rank(asker) for asker in askers)

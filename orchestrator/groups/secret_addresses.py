@@ -50,7 +50,7 @@ class AddressRefused(BadRequest):
     code = "bad_address"
 
     def __init__(self, field: str, reason: str) -> None:
-        """`field` says what is wrong: `main`, `count`, or of the name `long`, `blank` or `taken`."""
+        """`field` is the fault: `main` or `count` of the group, `long`, `blank` or `taken` of the name."""
         super().__init__(reason)
         self.field = field
 
@@ -110,7 +110,7 @@ async def add(
 
 
 async def revoke(tx: Tx, kind: AddressKind, address_id: int, *, now_ms: int) -> SecretAddress:
-    """Delete a secret address, so that it works no more, and return it; this is audited.
+    """Delete a secret address, which stops working, and return it; this is audited.
 
     Raises `UnknownAddress` if there is none with this number.
     """

@@ -82,9 +82,9 @@ def _valid_rule(text: str) -> str:
 
 
 def _not_open_egress(rules: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-    """Return the rules about what the owner is asked; `info` has the settings that were validated before.
+    """Return the rules about what the owner is asked unchanged; `info` has the settings validated before.
 
-    Raises `ValueError` if they ask about places outside, and all of these are allowed already.
+    Raises `ValueError` if the owner is to be asked about addresses outside, and all are allowed already.
     """
     if EGRESS_RULE in rules and info.data.get("egress") == "open":
         raise ValueError("egress is open, so there is nothing to ask about: give a list, or none")
@@ -217,9 +217,9 @@ def of(group: Group) -> GroupConfig:
 
 
 def narrowed(group: Group, role: Role) -> Group:
-    """Return a group as a question of somebody with a role sees it.
+    """Return a group with the settings that apply to a question of a person with this role.
 
-    Its settings allow no more than the rights of the role, and it is main only if the role may command.
+    They allow no more than the rights of the role, and the group is main only if the role may command.
     """
     config = of(group)
     rights = rights_of(role, config)
@@ -295,7 +295,7 @@ def _explained(error: ValidationError) -> str:
 
 
 def _known_keys(location: Sequence[str | int]) -> list[str]:
-    """Return the keys that are allowed beside the key at a location, such as beside `mounts`, 0, `path`."""
+    """Return the keys that may be in the same object as the key at a location, as in `mounts`, 0, `path`."""
     model: type[BaseModel] = GroupConfig
     # The last part is the unknown key itself; nothing comes before a key of the configuration itself.
     match location[:-1]:

@@ -58,7 +58,7 @@ def check_known(home: Path, wanted: object) -> None:
         ConfigRefused: one does not exist; the text names those that do.
     """
     known = available(home)
-    # What is no text in the list is left to that validation, too.
+    # Entries of the list that are no text are left to that validation, too.
     names = [name for name in wanted if isinstance(name, str)] if isinstance(wanted, list) else []
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -93,7 +93,7 @@ def make_plugin(home: Path, folder: str, wanted: tuple[str, ...] | None, *, is_i
 
 
 def _skills_in(folder: Path) -> Iterator[Path]:
-    """Yield the folders in a folder that are skills, since they have a `SKILL.md`; none if it is missing."""
+    """Yield the skills in a folder: the folders in it that have a `SKILL.md`; none if it is missing."""
     if folder.is_dir():
         yield from (path for path in folder.iterdir() if (path / SKILL).is_file())
 
@@ -120,7 +120,7 @@ def _files_of(chosen: Mapping[str, Path]) -> Iterator[_SkillFile]:
 
 
 def _write_plugin(folder: Path, files: list[_SkillFile]) -> Path:
-    """Write the files of skills, as a plugin, to a folder that is named by their digest; return that.
+    """Write the files of skills, as a plugin, to a folder named by their digest; return that folder.
 
     If there is such a folder already, it is returned as it is. `folder` has the copies of the group.
     """

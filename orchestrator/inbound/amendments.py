@@ -51,8 +51,8 @@ class Amendment:
 async def delete(tx: Tx, message: Inbound, *, now_ms: int) -> Amendment:
     """Remove the text of the stored message that `message` deletes, and that of its edits; return the effect.
 
-    Only the sender of a message or a moderator of the chat may delete it. The effect is that on the message
-    itself or, if only edits of it are stored, on the last of these.
+    Only the sender of a message or a moderator of the chat may delete it. The returned effect is that on the
+    message itself or, if only edits of it are stored, on the last edit.
     """
     assert message.deletes is not None
     target = await messages.find(tx, message.chat_jid, message.deletes)
@@ -155,8 +155,8 @@ async def _in_place_of(tx: Tx, message: Inbound, target: Message) -> Inbound:
     """Return an edit as a message at the end of the conversation that takes the place of the one it edits.
 
     It has the id of that message, `target`, by which later edits, deletions and replies name it, and the
-    file, which may still be fetched. Some messengers send an edit without what it quotes and without its
-    thread: it has those of the message then.
+    file, which may still be fetched. Some messengers send an edit without the quoted message and the thread:
+    then it gets those of `target`.
     """
     thread = await messages.free_id_for_edit(tx, target, message.id)
     return replace(
@@ -165,7 +165,7 @@ async def _in_place_of(tx: Tx, message: Inbound, target: Message) -> Inbound:
         edits=None,
         file=target.file,
         file_until_ms=target.file_until_ms,
-        # That of the message first: the file of a quoted message is fetched only for it.
+        # The quote of `target` first: the file of a quoted message is not fetched again for an edit.
         quote=target.quote or message.quote,
         thread=message.thread or thread,
     )
@@ -184,7 +184,8 @@ async def _withdraw_if_unrequested(tx: Tx, turn: Turn, *, now_ms: int) -> None:
 async def is_read(tx: Tx, target: Message, group: Group) -> bool:
     """Return whether an agent has seen a message that is only context, and belongs to no turn.
 
-    It has if it was shown in the group's conversation, or in the question that is being answered now.
+    It has seen the message if that was shown in the group's conversation, or with the question that is being
+    answered now.
     """
     if target.seq <= await sessions.cursor_of(tx, group.folder):
         return True

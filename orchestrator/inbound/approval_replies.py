@@ -75,7 +75,7 @@ async def answer(tx: Tx, group: Group, text: str, *, role: Role, now_ms: int) ->
 
 
 async def _decide(tx: Tx, match: re.Match[str], *, now_ms: int) -> str | None:
-    """Decide a request of an agent as a match of `_ANSWER` says: allow it, allow such ones always, or refuse.
+    """Decide a request of an agent as a match of `_ANSWER` says: allow, always allow its kind, or refuse.
 
     Return the reply, or None if no request has the number.
     """
@@ -91,13 +91,13 @@ async def _decide(tx: Tx, match: re.Match[str], *, now_ms: int) -> str | None:
     return f"{approvals.outcome(decided)}: {approvals.subject_of(decided)} for '{decided.folder}'."
 
 
-async def _refuse_all(tx: Tx, name: str | None, *, now_ms: int) -> str | None:
-    """Refuse every waiting request of agents in the group with the folder `name`, or in all groups for None.
+async def _refuse_all(tx: Tx, folder: str | None, *, now_ms: int) -> str | None:
+    """Refuse every waiting request of agents in the group with this folder, or in all groups for None.
 
     Return the reply, or None if there is no such group.
     """
-    group = await groups.by_folder(tx, name) if name is not None else None
-    if name is not None and group is None:
+    group = await groups.by_folder(tx, folder) if folder is not None else None
+    if folder is not None and group is None:
         return None
     waiting = await requests.waiting(tx, group.folder if group is not None else None, now_ms=now_ms)
     for request in waiting:
@@ -108,8 +108,8 @@ async def _refuse_all(tx: Tx, name: str | None, *, now_ms: int) -> str | None:
 async def _decide_access(tx: Tx, match: re.Match[str], *, now_ms: int) -> str | None:
     """Decide about a chat without a group that called Andy, as a match of `_ACCESS` says.
 
-    The chat gets a group, or is ignored for some days, or for ever. Return the reply, or None if no request
-    has the number.
+    The chat gets a group, is ignored for some days, or is blocked. Return the reply. None if no request has
+    the number, or if a chat that has a group already is to be ignored or blocked.
     """
     decision: AccessDecision = "register" if match["register"] else "ignore" if match["ignore"] else "block"
     number, name = int(match["number"]), match["name"]

@@ -107,17 +107,17 @@ class Asker:
 
     @property
     def may_ask(self) -> bool:
-        """Whether they may ask the agent, by the owner's list and by the rights of their role."""
+        """Whether the sender may ask the agent, by the owner's list and by the rights of their role."""
         return self.is_listed and Permission.CALL in self.rights.may
 
     @property
     def is_restricted(self) -> bool:
-        """Whether their questions run in turns with the rights of their role only."""
+        """Whether the sender's questions run in turns with the rights of their role only."""
         return roles.is_restricted(self.rights, self.group)
 
     @property
     def changes_board(self) -> bool:
-        """Whether their answers to reminders and questions change the group's dashboard without an agent."""
+        """Whether the sender's answers to reminders and questions change the dashboard without an agent."""
         return {Permission.MEMORY, Permission.SCHEDULE} <= self.rights.may
 
 
@@ -176,8 +176,8 @@ class Intake:
     ) -> None:
         """Set up the intake.
 
-        The arguments from `at_once` to `answer_poll` are other packages' parts of the decision about a
-        message; without one of them, no message is of its kind.
+        Each argument from `at_once` to `answer_poll` is a function of another package that handles one kind
+        of message. If it is None, such messages are handled like all others.
 
         Args:
             database: the database.
@@ -186,7 +186,7 @@ class Intake:
             wakeups: wakes the loops that have something to do.
             bus: the event bus.
             read_senders: reads the owner's list of senders, and blocks; by default everybody may ask.
-            at_once: does what needs no agent.
+            at_once: does what a message requests, if that needs no agent.
             approve: decides a request of an agent, as the owner says.
             stop: stops what a message says to stop.
             undo: undoes what a message asks to undo.
@@ -211,8 +211,8 @@ class Intake:
     async def accept(self, message: Inbound, *, cursor: str | None = None) -> Accepted:
         """Store a message and queue its turn, a question to the agent; return the outcome.
 
-        Then publish that, and wake what has to go on. `cursor` is the channel's position in its stream of
-        messages, stored with the message; None stores none.
+        The outcome is also published, and the loops that act on it are woken. `cursor` is the channel's
+        position in its stream of messages, stored with the message; None stores none.
 
         Raises:
             TextEmpty, TextTooLong: nothing was stored.
@@ -224,7 +224,7 @@ class Intake:
         return taken.accepted
 
     async def receive(self, message: Inbound, *, cursor: str | None = None) -> None:
-        """Accept a message as `accept` does, for a channel: it needs no outcome, only that this returns.
+        """Accept a message as `accept` does, for a channel; return once the message is stored.
 
         `cursor` is the channel's new position in its stream of messages; None if it has no such position.
         """
@@ -344,7 +344,7 @@ class Intake:
         return await self._take_registered(tx, message, group, asker)
 
     async def _take_from_stranger(self, tx: Tx, message: Inbound, *, may_ask: bool) -> None:
-        """Ask the owner about a chat without a group if the message calls Andy; store no message of it.
+        """Ask the owner about a chat without a group if the message calls Andy. The message is not stored.
 
         If the message deletes an earlier one, its text is removed from the question to the owner. `may_ask`
         says whether the owner's list of senders allows the sender to ask.
@@ -438,7 +438,7 @@ class Intake:
     async def _take_vote(self, tx: Tx, message: Inbound, group: Group, asker: Asker) -> Accepted | None:
         """Count a message that votes in one of Andy's polls, and return the outcome.
 
-        None for any other message, and for a text that has been counted but is to be taken like any other.
+        None for any other message, and for a counted text that is then handled like any other message.
         """
         counted = await self._count_vote(tx, message, group)
         if counted is None:
@@ -516,16 +516,16 @@ class Intake:
         return accepted
 
     async def _answer_at_once(self, tx: Tx, message: Inbound, group: Group, asker: Asker) -> Accepted | None:
-        """Do what a message demands if that needs no agent, store message and reply, and return the outcome.
+        """Do what a message requests that needs no agent: stop, undo, forget, approve, or change the board.
 
-        Return None for a message that needs an agent.
+        Store the message and the reply, and return the outcome. None for a message that needs an agent.
         """
         text = message.reaction or triggers.without_trigger(message.text, group, name=self._name)
         is_asked = not message.ignored and await self._why_ignored(tx, message, group) is None
-        stopped = None
+        stop_reply = None
         if self._stop is not None:
-            stopped = await self._stop(tx, group, message, text, is_asked=is_asked, role=asker.role)
-        reply = ReplyAtOnce(stopped, is_for_host=True) if stopped is not None else None
+            stop_reply = await self._stop(tx, group, message, text, is_asked=is_asked, role=asker.role)
+        reply = ReplyAtOnce(stop_reply, is_for_host=True) if stop_reply is not None else None
         if reply is None and self._undo is not None:
             reply = await self._undo(tx, group, message, text, is_asked=is_asked, role=asker.role)
         if reply is None and self._forget is not None:
@@ -577,7 +577,7 @@ class Intake:
     ) -> ReplyAtOnce | None:
         """Decide a request of an agent, or change the dashboard, as a message says; return the reply.
 
-        None if the message says nothing of the kind. The changes can be undone later like those of an agent.
+        None if the message requests neither. The changes can be undone later like those of an agent.
 
         Args:
             tx: the transaction.
@@ -603,10 +603,10 @@ class Intake:
     async def _apply_command(
         self, tx: Tx, message: Inbound, group: Group, command: SessionCommand, asker: Asker
     ) -> Accepted:
-        """Store a message with a session command such as `/clear`, and queue a turn for it if the sender may.
+        """Store a message with a session command such as `/clear`, and queue a turn that carries it out.
 
-        If not, the message is stored with the reason. The refusal is explained in the chat only if Andy would
-        not ignore the message anyway. Return the outcome.
+        If the sender may give no commands, the message is stored with that reason. The refusal is explained
+        in the chat only if Andy would not ignore the message anyway. Return the outcome.
         """
         now_ms = self._clock.now_ms()
         why_not = None if Permission.COMMAND in asker.rights.may else triggers.ONLY_OWNER
@@ -684,7 +684,7 @@ class Intake:
     async def _wake_loop(self, tx: Tx, message: Inbound, group: Group, *, now_ms: int) -> None:
         """Request that the group's agent wakes now because of a message, if it wakes by itself at times.
 
-        This counts however long the agent chose to sleep.
+        It wakes even if it chose to sleep longer.
         """
         await wake_requests.add(
             tx,
@@ -702,8 +702,8 @@ class Intake:
     ) -> TurnId | None:
         """Return the queued turn (a question to the agent) that a message joins.
 
-        A message that asks something (`is_request`) creates a turn if none is queued. Any other never does;
-        for it None is returned if no turn is queued.
+        A message that asks something (`is_request`) creates a turn if none is queued. For any other message,
+        None is returned then.
         """
         if is_request:
             turn_id = await _join(tx, message, group, asker, now_ms=now_ms)
@@ -718,8 +718,8 @@ class Intake:
 async def _asker(tx: Tx, message: Inbound, group: Group, *, is_listed: bool) -> Asker:
     """Return the sender of a message, with their role and rights in the group.
 
-    Only the address counts that the channel reports for them. `is_listed` says whether the owner's list of
-    senders allows them to ask.
+    Only the addresses that the channel reports for the sender count, no names. `is_listed` says whether the
+    owner's list of senders allows them to ask.
     """
     role = await people.role_in(
         tx, group, message.sender, alias=message.sender_alias, is_from_me=message.is_from_me
@@ -729,9 +729,9 @@ async def _asker(tx: Tx, message: Inbound, group: Group, *, is_listed: bool) -> 
 
 
 async def _join(tx: Tx, message: Inbound, group: Group, asker: Asker, *, now_ms: int) -> TurnId:
-    """Return the queued turn, a question to the agent, that a message joins which asks something.
+    """Return the queued turn, a question to the agent, that a message which asks something joins.
 
-    If none is queued that has the rights of the message's sender, create one.
+    If no queued turn has the rights of the message's sender, one is created.
     """
     return await turns.join_chat(
         tx,
@@ -744,9 +744,9 @@ async def _join(tx: Tx, message: Inbound, group: Group, asker: Asker, *, now_ms:
 
 
 async def _explain_role(tx: Tx, message: Inbound, group: Group, *, now_ms: int) -> bool:
-    """Explain in the chat, once for each person, that the sender's role may not ask; in their language.
+    """Explain in the chat, once for each person, that the sender's role may not ask: in Korean or English.
 
-    Return whether that is sent now. Nothing is explained to a program.
+    Return whether the text is queued now. Nothing is explained to a program.
     """
     if is_hook(message.sender):
         return False
@@ -832,7 +832,7 @@ async def _with_quote_of_original(tx: Tx, message: Inbound, original: MessageId)
 async def _with_stored_quote(tx: Tx, message: Inbound) -> Inbound:
     """Return a message whose quoted sender and text are those of the stored message, if that is stored.
 
-    A sender can forge what their messenger sends along. The text is cut to `MAX_QUOTE_CHARS`.
+    A sender could forge the quote that their messenger sends. The text is cut to `MAX_QUOTE_CHARS`.
     """
     if message.quote is None:
         return message
@@ -863,8 +863,8 @@ def build_intake(
 ) -> Intake:
     """Build the intake of a host, which takes in all messages.
 
-    It reads the owner's list of senders again whenever that file changes. The other arguments are other
-    packages' parts of the decision about a message, see `Intake`.
+    It reads the owner's list of senders again whenever that file changes. The arguments after `host` are
+    functions of other packages that handle one kind of message each, see `Intake`.
     """
 
     async def approve(tx: Tx, group: Group, text: str, *, role: Role) -> str | None:

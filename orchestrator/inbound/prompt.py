@@ -94,7 +94,7 @@ Brief = Callable[[Tx, Turn, Group], Awaitable[str | None]]
 """Return the part of the group's dashboard that a chat turn's prompt shows; None for a group without one."""
 
 # Characters that XML cannot contain; a NUL also cuts a prompt short on some paths.
-_UNSPEAKABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff￾￿]")
+_NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff￾￿]")
 
 
 async def compose(
@@ -167,15 +167,15 @@ async def _done_before(tx: Tx, turn: Turn, run_id: RunId) -> str | None:
 async def _unreported(tx: Tx, turn: Turn, calls: Sequence[ToolCallRecord], run_id: RunId) -> list[str]:
     """Return lines about commands of earlier runs of a turn that the host carried out but no report mentions.
 
-    They prevent that an agent does again what an earlier run has done. While Docker does not answer, the
-    agent's output is not read, and so neither are the reports of its tool calls. Its commands arrive as files
-    all the same.
+    The lines keep the agent from doing again what an earlier run has done. While Docker does not answer, the
+    agent's output is not read, so the reports of its tool calls are missing, but its commands still arrive,
+    as files.
 
     If more commands were carried out than tool calls were reported, the lines name each command that sends no
     message, and each message that was sent, whether its call was reported or not. Otherwise there are no
     lines. `calls` are the reported tool calls, and `run_id` is the present run.
     """
-    done = [
+    command_details = [
         row["detail"]
         for row in await audit.of_turn(tx, turn.id, since_ms=turn.queued_ms)
         if row["kind"] == "command"
@@ -183,11 +183,11 @@ async def _unreported(tx: Tx, turn: Turn, calls: Sequence[ToolCallRecord], run_i
         and row["run"] != run_id
         and row["detail"]["type"] not in BY_ITSELF
     ]
-    own_calls = sum(call.tool.startswith(OWN_TOOLS) for call in calls)
-    if len(done) <= own_calls:
+    own_call_count = sum(call.tool.startswith(OWN_TOOLS) for call in calls)
+    if len(command_details) <= own_call_count:
         return []  # each command has its reported call
     lines = []
-    for detail in done:
+    for detail in command_details:
         reply = await commands.answered(tx, turn.folder, str(detail["request"]))
         if detail["type"] not in SENDING and reply is not None:
             lines.append(f"- {OWN_TOOLS}{detail['type']}: {short(reply.text, MAX_CALL_CHARS)}")
@@ -318,7 +318,7 @@ async def _compose_chat(
 
 
 def _files_for(rights: Rights) -> Literal["none", "read", "write"]:
-    """Return whether people with these rights may have the agent read and write the group's files. Pure."""
+    """Return the access to the group's files that the agent has for people with these rights. Pure."""
     if Permission.HISTORY not in rights.may:
         return "none"
     return "write" if Permission.MEMORY in rights.may else "read"
@@ -389,12 +389,12 @@ async def _places(tx: Tx, turn: Turn, group: Group) -> TurnPlaces | None:
 async def _compose_task(
     tx: Tx, turn: Turn, task_id: str, *, run_id: RunId, zone: ZoneInfo, now_ms: int
 ) -> TurnOrder:
-    """Return the order of a scheduled task, whose prompt begins with a notice that nobody asks at the moment.
+    """Return the order of a scheduled task; its prompt begins with a notice that no person asks now.
 
     `run_id` is the run of the container that gets the order; the zone is the group's.
     """
     task, run = await tasks.get(tx, task_id), await task_runs.of_turn(tx, turn.id)
-    task_prompt = _UNSPEAKABLE.sub("�", turn.prompt or "")
+    task_prompt = _NOT_IN_XML.sub("�", turn.prompt or "")
     cause = "on request" if run and run.cause is Cause.BY_HAND else "by its schedule"
     due = local_minute(run.due_ms if run else turn.queued_ms, zone)
     notice = TASK_NOTICE.format(id=task_id, cause=cause, due=due)
@@ -417,10 +417,10 @@ def _fitting(
 ) -> list[Message]:
     """Return the first of the messages `candidates`, as many as fit into a prompt together with `beside`.
 
-    At least one is returned if `beside` is empty, however long it is. `places` names the chats of a group
-    that has several; None for a group with one.
+    If `beside` is empty, the first message is returned even if it is too long. `places` names the chats of a
+    group that has several; None for a group with one.
     """
-    # The characters that are left for them.
+    # The characters that the candidates may use.
     room = MAX_PROMPT_CHARS - sum(len(_line(message, zone, places)) for message in beside)
     fitting: list[Message] = []
     for message in islice(candidates, MAX_MESSAGES - len(beside)):
@@ -459,9 +459,9 @@ def render(
     notice: str | None = None,
     polls: Sequence[str] = (),
 ) -> str:
-    """Return the prompt of a turn: messages as XML, oldest first, after what the agent has to know of them.
+    """Return the prompt of a turn: a header, the dashboard, notes, notices and polls, then messages as XML.
 
-    The oldest messages are left out when the text gets too long; the XML says how many.
+    The messages are oldest first. The oldest are left out when the text gets too long; the XML says how many.
 
     Args:
         context: the messages, oldest first.
@@ -500,9 +500,9 @@ def render(
 
 
 async def _poll_lines(tx: Tx, turn: Turn, shown: Sequence[Message], zone: ZoneInfo) -> list[str]:
-    """Return the newest polls, as XML with their votes, that belong to a turn.
+    """Return the newest polls of a turn, as XML with their votes, at most `MAX_POLLS`.
 
-    They are the polls that the messages `shown` quote, and those about whose end the turn is.
+    They are the polls that the messages `shown` quote, and the ended polls that the turn reports.
     """
     quoted_ids = dict.fromkeys(
         message.quote.message_id for message in reversed(shown) if message.quote is not None
@@ -580,5 +580,5 @@ def _safe(text: str) -> str:
     """
     # Characters that XML cannot contain become �. An apostrophe needs no escape here, and prose is full of
     # them.
-    escaped = escape(_UNSPEAKABLE.sub("�", text), quote=False).replace('"', "&quot;")
+    escaped = escape(_NOT_IN_XML.sub("�", text), quote=False).replace('"', "&quot;")
     return schedule_tag.neutralise(escaped)

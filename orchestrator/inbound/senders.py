@@ -56,9 +56,9 @@ def judge(
     `former_addresses` are those that the message's chat had before its present one, the latest first: a rule
     for one of them counts while the present address has none.
 
-    Without a list everybody may ask; while the list is broken, nobody but the owner may, who always may. The
-    list is for people: a hook, an address by which a program sends messages, may ask, since the owner created
-    it.
+    The owner may always ask. Without a list everybody else may, too; while the list is broken, nobody else
+    may. The list is for people: a hook, an address by which a program sends messages, may ask unless the list
+    is broken, since the owner created it.
     """
     if message.is_from_me:
         return SenderVerdict.ALLOWED

@@ -75,8 +75,8 @@ def is_stranger_calling(message: Inbound, *, name: str) -> bool:
     """Return whether a message of a chat without a group is for the assistant.
 
     It is if it begins with `@name`, if the messenger reports a mention, or if it was sent directly to an
-    account that is the assistant's alone. Never is a deletion, a message without content, or one that asks
-    for nothing whatever its text, such as a reaction.
+    account that is the assistant's alone. A deletion never is, nor is a message without content, or one that
+    asks for nothing whatever its text, such as a reaction.
     """
     text = message.text or message.file or ""
     if not text.strip() or message.ignored or message.is_unreadable or message.deletes is not None:
@@ -90,7 +90,7 @@ def is_called_aloud(spoken: str, group: Group, *, name: str) -> bool:
     """Return whether a voice note calls the assistant: among its first `CALL_WORDS` words, as in "hey Andy".
 
     `spoken` is the transcription of the voice note, `name` is the assistant's name; the word that the group
-    has chosen for a call counts, too. Nobody speaks the "@".
+    has chosen for a call counts, too. An "@" before either is not needed, as nobody speaks it.
     """
     calls = {_composed(call).removeprefix("@") for call in (name, group.trigger or "")}
     names = "|".join(re.escape(call) for call in calls if call)

@@ -43,7 +43,7 @@ class CountedVote:
 
 
 async def count(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms: int) -> CountedVote | None:
-    """Store the vote in a message, and decide whether it starts a turn, a question to the agent.
+    """Store the vote that a message contains, and decide whether it starts a turn, a question to the agent.
 
     Return None for a message that is no valid vote in an open poll of this group, such as an edit. Also None
     if a newer vote of the person is stored, or too many others have voted.
@@ -64,7 +64,7 @@ async def count(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms
         return None
     previous = await _previous_vote(tx, poll, message.sender)
     if previous is None and not chosen:
-        return None  # a vote is taken back that was never counted
+        return None  # it takes back a vote that was never counted
     is_new = previous is None or previous.chosen != chosen
     starts_turn = is_new and await _starts_turn(tx, poll, message, chosen, previous)
     stored_as = message
@@ -96,8 +96,8 @@ async def collect(tx: Tx, poll: Poll, message: Inbound, *, now_ms: int) -> None:
 
 async def _previous_vote(tx: Tx, poll: Poll, sender: str) -> PollVote | None:
     """Return the newest vote of a person in a poll, under any of their addresses; None if there is none."""
-    found = [await polls.vote_of(tx, poll, address) for address in await people.addresses_of(tx, sender)]
-    return max((vote for vote in found if vote is not None), key=lambda vote: vote.voted_ms, default=None)
+    votes = [await polls.vote_of(tx, poll, address) for address in await people.addresses_of(tx, sender)]
+    return max((vote for vote in votes if vote is not None), key=lambda vote: vote.voted_ms, default=None)
 
 
 async def _poll_of(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms: int) -> Poll | None:

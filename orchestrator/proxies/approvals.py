@@ -189,7 +189,7 @@ class Approvals:
             await _append_to_audit(tx, new_request, "approval.asked", now_ms=now_ms)
             # One question lists all waiting requests of the group, and replaces the last one if it is unsent.
             waiting = await approvals.waiting(tx, request.folder, now_ms=now_ms)
-            await owner.notify_anew(
+            await owner.notify_replacing_unsent(
                 tx, question(waiting), about=f"{owner.ASKED}approvals:{new_request.folder}", now_ms=now_ms
             )
         self._bus.publish(

@@ -185,7 +185,7 @@ async def test_the_owner_and_a_chat_read_commands_as_they_are_typed_on_the_host(
     async with store_harness.database.transaction() as tx:
         await owner.notify(tx, "It fails: 'andy logs' has more.", about="a", now_ms=0)
         await owner.notify_once(tx, "It ends: see 'andy status'.", about="b", now_ms=0)
-        await owner.notify_anew(tx, "It waits: type 'andy up'.", about="c", now_ms=0)
+        await owner.notify_replacing_unsent(tx, "It waits: type 'andy up'.", about="c", now_ms=0)
         await outbox.add_failure(tx, turn, "⚠️ I failed: see 'andy doctor'.", now_ms=0)
     assert [each.text for each in await store_harness.outgoing()] == [
         "It fails: 'docker compose exec andy andy logs' has more.",

@@ -72,9 +72,9 @@ class DeliveryDecision:
 def decide(due: DueNotification, hours: Hours | None, *, now_ms: int) -> DeliveryDecision:
     """Return what happens to a due notification, and with which text it is sent.
 
-    `hours` are the group's hours for notifications, None where the group was removed. Reminders that people
-    requested and urgent notifications are sent at their minute. Quiet hours and the daily limit apply to the
-    others. A reminder that a person worded is sent however late it is.
+    `hours` are the group's hours for notifications, None where the group was removed. Quiet hours and the
+    daily limit apply only to notifications of the worker that are not urgent. A reminder that a person worded
+    is sent however late it is.
     """
     row = _with_present_text(due, hours, now_ms=now_ms)
     # A time that was past when it was set is late as well, however soon it is sent.
@@ -86,7 +86,7 @@ def decide(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Deliver
 def next_day(hours: Hours, *, now_ms: int) -> Postpone:
     """Return the decision to postpone a notification to the first slot of the next day.
 
-    Slots are the times of day for notifications. The group has got as many today as it may.
+    Slots are the times of day for notifications. It is for a group whose daily limit is used up.
     """
     # Not at midnight: all postponed notifications would arrive together then, at night.
     tomorrow = hours.day_of(now_ms) + timedelta(days=1)
@@ -94,7 +94,7 @@ def next_day(hours: Hours, *, now_ms: int) -> Postpone:
 
 
 def _with_present_text(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Notification:
-    """Return the due notification with a message that is right now.
+    """Return the due notification with a message that is still true.
 
     The rules wrote the message when they scheduled it; figures in it, such as days, are updated. A message
     that somebody wrote or edited stays, and so does one whose group is gone (`hours` is None).
@@ -119,7 +119,7 @@ def _verdict(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Verdi
     if cancel_reason is not None:
         return Cancel(reason=cancel_reason)
     is_too_late = now_ms - row.due_ms > ON_TIME_MS and now_ms > _latest_ms(due, hours)
-    # One that was tried and failed never expires: it is retried, and ends with an apology.
+    # After a failed attempt it never expires: it is tried again, and in the end comes with an apology.
     was_tried = row.attempts > 0 or row.error is not None
     if is_too_late and not was_tried and not row.is_of_person:
         # It is not reported if the rules send an overdue alert now, which says the same.
@@ -147,7 +147,7 @@ def _cancel_reason(due: DueNotification) -> str | None:
 def _latest_ms(due: DueNotification, hours: Hours) -> int:
     """Return the last moment at which the notification is still worth sending, in epoch ms."""
     row = due.row
-    # An alert before a deadline is worth something until the deadline, however long ago it was due.
+    # An alert before a deadline is useful until the deadline, however long ago it was due.
     is_before = row.type is NotificationType.DEADLINE_ALERT and row.cause != alerts.OVERDUE
     if is_before and due.task is not None and due.task.deadline:
         return slots.end_ms(due.task.deadline, hours)

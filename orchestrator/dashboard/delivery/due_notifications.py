@@ -100,7 +100,7 @@ class NotificationDispatcher:
 
         Return after how many seconds to call this again.
         """
-        # First one read: mostly there is nothing to do, and a write transaction would make others wait.
+        # A read comes first: mostly there is nothing to do, and a write transaction makes others wait.
         outlook = await self._database.read(self._outlook)
         if self._published_id is None:
             self._published_id = outlook.newest_change
@@ -142,10 +142,10 @@ class NotificationDispatcher:
                 self._bus.publish("notification.due", group=row.folder, detail=row.id)
 
     async def _dispatch_apart(self, tx: Tx, row: Notification, *, now_ms: int) -> DispatchResult | None:
-        """Dispatch a notification as `_dispatch` does, but so that an error in it holds up no other one.
+        """Dispatch a notification as `_dispatch` does, but so that an error does not stop the other ones.
 
-        After an error, nothing of it is recorded but a pause of `CLAIM_MS`, the owner is notified once for
-        each reason, and None is returned. An error of the database itself is raised: then no other one can be
+        After an error, only a pause of `CLAIM_MS` is recorded, the owner is notified once for each reason,
+        and None is returned. An error of the database itself is raised: then no other notification can be
         recorded, either.
         """
         try:

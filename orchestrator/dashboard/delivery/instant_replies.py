@@ -46,7 +46,7 @@ async def answer(ctx: ServiceContext, text: str, quote: Quote | None, *, is_aske
 
 
 async def list_questions(ctx: ServiceContext, texts: rule_texts.AnswerTexts) -> str:
-    """List the open questions, those without an answer: return them as a text, or a text that there are none.
+    """Return a text that lists the open questions, those without an answer, or says that there are none.
 
     Only the oldest `MAX_LISTED` are listed. They are recorded as shown to people, and with their numbers, by
     which people can answer from now on. `texts` are in the people's language.
@@ -101,7 +101,7 @@ async def _reply_to_notification(ctx: ServiceContext, notification: Notification
 
 
 async def _complete_by_emoji(ctx: ServiceContext, notification: Notification, emoji: str) -> str | None:
-    """Complete the open task of a notification for an emoji under it, and return the reply.
+    """Complete the open task of a notification because of an emoji under it, and return the reply.
 
     A thumbs-up counts only under reminders and deadline alerts. None if nothing is completed by the emoji.
     """

@@ -54,7 +54,7 @@ class DeliveryOutcomes:
     async def note_sent(self, tx: Tx, outgoing: Outgoing, *, now_ms: int) -> None:
         """Record that a notification's message reached its chat; other messages are ignored.
 
-        The agent gets a line about it in its next prompt.
+        The agent gets a line about the notification in its next prompt.
         """
         row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is None or not row.status.is_open:
@@ -86,9 +86,11 @@ class DeliveryOutcomes:
 
         After the last attempt the notification has failed, and its chat gets the text with an apology. For a
         message of the outbox that belongs to no notification, nothing is recorded.
+
         `requested_ms` is the wait in milliseconds because the messenger asked for a pause; 0 if it asked for
-        none. An attempt after which it asks for a pause does not count, but is the last with `is_last_pause`:
-        it has asked for too long. The apology is sent when the pause is over.
+        none. An attempt after which it asks for a pause does not count. With `is_last_pause` the messenger
+        has asked for pauses for too long, so this attempt was the last. The apology is sent when the pause is
+        over.
         """
         row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is None:

@@ -55,7 +55,7 @@ async def record_votes(
     `newest` is the answer that was chosen last: the question's task is changed as it says, if it says so
     clearly. `is_text` says that it was written as a text, not chosen in the messenger's poll. Return the
     reply to the chat; it is empty if the messenger's poll itself shows the vote and no task was changed. None
-    where the question was removed or is closed, or the answer is refused, as when nobody's vote is left.
+    where the question was removed or is closed, or the answer is refused, as when all took their votes back.
     """
     question = await board_questions.get(ctx.tx, ctx.folder, poll.board_question or "")
     if question is None:

@@ -180,7 +180,7 @@ class DashboardExporter:
         zone_of: Callable[[Group], ZoneInfo],
         pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
-        """`root` has a directory for each group, which is there once a container of the group was prepared.
+        """`root` has a directory for each group, which exists once a container of the group was prepared.
 
         `pause_seconds` is the shortest pause between two exports.
         """
@@ -204,9 +204,9 @@ class DashboardExporter:
                 # Emptied before the look at the store, so that a later event starts another pass.
                 while not events.empty():
                     events.get_nowait()
-                began = time.monotonic()
+                began_seconds = time.monotonic()
                 await self.write_all()
-                await self.pause(time.monotonic() - began)
+                await self.pause(time.monotonic() - began_seconds)
                 await _until_changed(events)
 
     async def pause(self, took_seconds: float) -> None:
@@ -270,8 +270,8 @@ def _read_and_write(
 ) -> Exported | None:
     """Read a dashboard and write its files; return their contents, None for a group without a dashboard.
 
-    `known_texts` are encoded rows of an earlier export. It blocks: it runs in a thread, on a connection of
-    its own, so that no transaction waits for it. Raises what `read` and `write` raise.
+    `known_texts` are encoded rows of an earlier export. Blocks, so it is called in a thread, and uses a
+    connection of its own, so that no transaction waits for it. Raises what `read` and `write` raise.
     """
     exported = read(database, folder, zone, known_texts)
     if exported is not None:

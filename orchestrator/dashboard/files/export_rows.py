@@ -32,6 +32,7 @@ class LocalTimes:
     """
 
     def __init__(self, zone: ZoneInfo) -> None:
+        """`zone` is the time zone of the formatted times."""
         self._zone = zone
         self._quarters: dict[int, tuple[str, int] | None] = {}
         """Results of `_start_of_quarter`, by the number of the quarter since the epoch."""

@@ -29,8 +29,8 @@ class ImportChange(NamedTuple):
 def differences(row: Mapping[str, Any], imported: Any) -> list[ImportChange]:
     """Return how an imported row differs from `row`, its entry in the file.
 
-    `imported` is a task, question, notification or insight. Of anything else, people and projects, the list
-    is empty, as they are stored unchanged.
+    `imported` is a task, question, notification or insight. For anything else, such as a person or project,
+    the list is empty, as these are stored unchanged.
     """
     match imported:
         case BoardTask():

@@ -157,7 +157,7 @@ async def write_rows(ctx: ServiceContext, rows: ImportRows, *, replaces: bool = 
     """Write imported rows to a dashboard, and return those that were written.
 
     With `replaces` its present rows are deleted first. Otherwise a row that is on the dashboard already is
-    left out, with a note: the dashboard is newer than any file of it.
+    left out, with a note, since the dashboard is newer than the files.
     """
     if replaces:
         await dashboards.clear(ctx.tx, ctx.folder)
@@ -314,10 +314,11 @@ def _not_stored(rows: Sequence[Named], stored_ids: set[str]) -> list[Named]:
 
 
 async def _not_sent_again(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
-    """Return imported rows in which notifications that were sent since the files were written are delivered.
+    """Return imported rows in which notifications that Andy has sent already have the status DELIVERED.
 
-    One counts as sent if a message for it was, at its due time or later. A note names each. One whose message
-    still waits gets that message, which is set aside until the notification is due.
+    A notification counts as sent if a message for it was sent at its due time or later. A note names each. If
+    its message still waits in the outbox, the row refers to that message, which is held until the
+    notification is due.
     """
     notifications, notes = [], list(rows.notes)
     for row in rows.notifications:

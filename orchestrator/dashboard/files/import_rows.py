@@ -99,7 +99,7 @@ class Reader:
             completed_ms=(self._time(row, "completed_at") or updated_ms) if is_completed else None,
             archived_ms=updated_ms if row.get("status") == "archived" else None,
             user_set=self._times_set_by_person(extra),
-            # Without the two that are fields of the task, and with two that some files have outside of `x`.
+            # Without two values that are fields of the task; with two that some files have outside of `x`.
             extra={name: value for name, value in extra.items() if name not in ("blocked_at", "user_set")}
             | {name: row[name] for name in ("gcal_event_id", "gcal_sync_hash") if row.get(name)},
         )
@@ -171,7 +171,7 @@ class Reader:
     def notification(self, row: Mapping[str, Any]) -> Notification:
         """Return an entry of `notifications.json` as a notification.
 
-        One that was just being sent becomes pending. Raises `UnfitRow` if a value cannot be used.
+        One with the status `sending` becomes pending. Raises `UnfitRow` if a value cannot be used.
         """
         extra = _object(row, "x")
         due_ms = self._time(row, "scheduled_at")
@@ -295,7 +295,7 @@ class Reader:
 
 
 def _in_calendar(name: str, at_ms: int) -> int:
-    """Return a time (epoch ms) of the field `name`. Raises `UnfitRow` if it could not be shown everywhere."""
+    """Return the time `at_ms` of the field `name`. Raises `UnfitRow` if some time zone could not show it."""
     if not _FIRST_MS <= at_ms < _LAST_MS:
         raise UnfitRow(f"{name}: is before the year 2 or after 9998")
     return at_ms

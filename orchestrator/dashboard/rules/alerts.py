@@ -107,7 +107,7 @@ class AlertContext:
     def notified_lately(self, row_id: str, kind: NotificationType) -> bool:
         """Return whether a notification of this type about a row was delivered less than its cooldown ago.
 
-        `row_id` is the id of a task or question. The cooldown is the time between two of a type.
+        `row_id` is the id of a task or question. The cooldown must pass between two notifications of a type.
         """
         return any(
             row.type is kind
@@ -152,7 +152,7 @@ def _alert_before(
 ) -> Iterator[Step]:
     """Yield the alert that is due `before_ms` before a deadline, unless it was sent already.
 
-    `cause` names the alert. It is due at its best time or, if that is past, as soon as is suitable.
+    `cause` names the alert. It is sent at its best time or, if that is past, as `slots.send_time_ms` says.
     """
     if _was_notified(
         task.id, cause, context, since_ms=_alert_counts_since_ms(deadline, deadline.at_ms - before_ms)
@@ -185,7 +185,7 @@ def _today_alert(task: BoardTask, deadline: Deadline, context: AlertContext) -> 
     """
     if _was_notified(task.id, TODAY, context, since_ms=_alert_counts_since_ms(deadline, deadline.at_ms)):
         return
-    # An alert of the day before that came late, on the day itself, has said it.
+    # The alert of the day before may have come late, on the day itself: it has said the same.
     if _was_notified(task.id, DAY_BEFORE, context, since_ms=deadline.at_ms):
         return
     morning_ms = context.hours.moment(context.hours.day_of(context.now_ms), MORNING)
@@ -249,7 +249,7 @@ def _alert_counts_since_ms(deadline: Deadline, at_ms: int) -> int:
 
 
 def _was_notified(row_id: str, cause: str, context: AlertContext, *, since_ms: int) -> bool:
-    """Return whether an alert was delivered, or cancelled by a person, at `since_ms` or later.
+    """Return whether an alert was delivered, or cancelled but not by the rules, at `since_ms` or later.
 
     `row_id` is the id of the task or question that it is about, `cause` the rule that makes it.
     """
@@ -367,7 +367,8 @@ def _notify_unless_pending(
 ) -> Iterator[Step]:
     """Yield the step that sends the notification `request` about a task, or a skip if a pending one does.
 
-    Steps follow that close the task's open questions with the same purpose that nobody was shown.
+    Steps follow that close the task's open questions with the same purpose which nobody was shown, except
+    after an overdue alert.
     """
     pending = [
         row
@@ -388,7 +389,7 @@ def _notify_unless_pending(
 def _makes_needless(row: Notification, request: NotificationRequest) -> bool:
     """Return whether a pending notification of the same type and task makes the requested one needless.
 
-    It always does, except for alerts about a deadline. A pending alert about a deadline makes a new one
+    It always does, unless both are alerts about a deadline. A pending alert about a deadline makes a new one
     needless only if it has the same cause, if it is the alert of the day before and the new one that of the
     day itself, or if it has no cause and is due at about the same time.
     """
@@ -443,10 +444,10 @@ def _question_reminder(question: Question, context: AlertContext) -> Step:
 def text_of(
     cause: str, *, task: BoardTask | None, question: Question | None, hours: Hours, at_ms: int
 ) -> str | None:
-    """Return the text of a notification of the rules, as it is right at `at_ms` (epoch ms).
+    """Return the text of a notification of the rules, with the days and figures of `at_ms` (epoch ms).
 
-    `cause` names the rule; `task` and `question` are what it is about, None for neither. None if no rule has
-    this cause.
+    `cause` names the rule; `task` and `question` are its subject, each None if there is none. None if no rule
+    has this cause.
     """
     if task is not None and task.deadline is not None and cause in ABOUT_DEADLINES:
         return _deadline_text(task, task.deadline, cause, hours, at_ms=at_ms)
@@ -461,7 +462,7 @@ def says_overdue(cause: str | None, task: BoardTask | None, hours: Hours, *, now
     """Return whether the rules send an overdue alert about a task now, so that an older alert is needless.
 
     `cause` is the rule that made the older one, None if a person or an agent set it; `task` is the task that
-    it is about, None for none. Only alerts about deadlines are replaced so.
+    it is about, None for none. Only alerts about deadlines are replaced in this way.
     """
     if cause not in ABOUT_DEADLINES or task is None or task.deadline is None:
         return False
@@ -480,7 +481,7 @@ def is_outdated(cause: str | None, task: BoardTask, *, since_ms: int) -> bool:
 
 
 def _deadline_text(task: BoardTask, deadline: Deadline, cause: str, hours: Hours, *, at_ms: int) -> str:
-    """Return the text about a task's deadline, in the language of its title, as it is right at `at_ms`.
+    """Return the text about a task's deadline, in the language of its title, that is true at `at_ms`.
 
     `cause` is one of `ABOUT_DEADLINES`.
     """

@@ -84,7 +84,7 @@ def duplicate_of(
 
     `alike` are the stored notifications of its type. A notification that a person requested is a duplicate
     only of a pending one for the same minute. One that `is_automatic` is also a duplicate of a pending one
-    near it in time, and of one that was delivered, or cancelled by a person, within the cooldown of its type.
+    near it in time, and of one that was delivered or cancelled within the cooldown of its type.
     Rows that were superseded, and those for another audience, do not count.
     """
     rows = [row for row in alike if row.cause != SUPERSEDED and row.audience is request.audience]
@@ -151,7 +151,7 @@ def _are_different_alerts(request: NotificationRequest, row: Notification) -> bo
 def _are_about_same(request: NotificationRequest, row: Notification) -> bool:
     """Return whether both notifications are about the same task and question.
 
-    If the requested one is about none, they must have the same text.
+    If the requested one is about neither a task nor a question, they must have the same text.
     """
     if request.task_id is None and request.question_id is None:
         return request.message == row.message

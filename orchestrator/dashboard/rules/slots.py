@@ -81,8 +81,8 @@ class Hours:
 def send_time_ms(ideal_ms: int, hours: Hours, *, now_ms: int, deadline_ms: int | None = None) -> int:
     """Return when to send a notification whose best time is `ideal_ms`, in epoch ms.
 
-    If the best time is past, that is the next slot, a time of day for notifications; or now, if the next slot
-    is not before `deadline_ms`.
+    If the best time is past, it is sent at the next slot, a time of day for notifications; or now, if the
+    next slot is not before `deadline_ms`.
     """
     if ideal_ms >= now_ms - JUST_NOW_MS:
         return ideal_ms

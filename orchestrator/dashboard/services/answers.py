@@ -43,7 +43,7 @@ async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolR
     """Record the answer to a question, and change the question's task if a person gave the answer directly.
 
     An answer that an agent passes on is only recorded. If a task was changed, the field `effect` of the
-    result's data is the name of the change. Otherwise an agent is to read the answer. Raises `ToolRefused`.
+    result's data is the name of the change. Otherwise an agent has to read the answer. Raises `ToolRefused`.
     """
     result = await questions.answer(ctx, question_id=question_id, answer=answer)
     question = await board_questions.get(ctx.tx, ctx.folder, question_id)

@@ -160,7 +160,7 @@ class ServiceContext:
             raise _stale(row.id, current)
 
     async def check_seen(self, row: BoardTask | Question | Notification, current: Mapping[str, Any]) -> None:
-        """Check that a row has not changed since the calling turn, or the caller, was shown it.
+        """Check that a row has not changed since the caller, or the turn that calls, was shown it.
 
         `current` is the present row as data, which the refusal shows: from then on it counts as shown to the
         turn.

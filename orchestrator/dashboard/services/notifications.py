@@ -168,7 +168,8 @@ async def cancel(ctx: ServiceContext, *, notification_id: str, reason: str = "")
     """Cancel a pending notification; a second cancel changes nothing.
 
     Raises:
-        ToolRefused: there is none, it was sent or has failed, or it changed since the caller was shown it.
+        ToolRefused: there is no such notification, it was sent or has failed, or it changed since the caller
+            was shown it.
     """
     row = await ctx.notification(notification_id)
     reason = texts.text("reason", reason, limit=texts.MAX_TEXT)
@@ -186,7 +187,7 @@ async def cancel(ctx: ServiceContext, *, notification_id: str, reason: str = "")
     )
 
 
-async def list_them(
+async def list_notifications(
     ctx: ServiceContext,
     *,
     status: NotificationStatus | None = None,
@@ -265,7 +266,7 @@ async def cancel_of_question(ctx: ServiceContext, question_id: str) -> int:
 
 
 async def cancel_of_rules(ctx: ServiceContext, reason: str) -> None:
-    """Cancel all pending notifications that rules made; their next pass makes them again where needed.
+    """Cancel all pending notifications that rules made; the rules' next pass makes those that are needed.
 
     `reason` is recorded with each.
     """
@@ -284,9 +285,10 @@ async def cancel_orphans(ctx: ServiceContext) -> int:
 
 
 async def withdraw_alerts(ctx: ServiceContext, reminder: Notification) -> int:
-    """Cancel the rules' pending alerts about the deadline of a reminder's task that are due on its day.
+    """Cancel the rules' pending alerts about a task's deadline that are due on the day of a reminder.
 
-    The reminder, which is about a task, says the same. Return how many alerts there were.
+    The `reminder` is about the same task, so an alert on that day would repeat it. Return how many alerts
+    there were.
     """
     assert reminder.task_id is not None
     cancelled = 0
@@ -301,8 +303,9 @@ async def withdraw_alerts(ctx: ServiceContext, reminder: Notification) -> int:
 async def forget_deadline(ctx: ServiceContext, task: BoardTask, *, new_deadline: str) -> int:
     """Cancel the pending alerts and reminders about a task's deadline, which was moved; return how many.
 
-    Alerts stay that a person or an agent scheduled without a cause. Delivered and cancelled ones are marked,
-    so that they no longer count for the rules. `new_deadline` is the new one as text, for the reason.
+    Alerts that a person or an agent scheduled without a cause stay. Those that have ended, as by delivery,
+    are marked, so that they no longer count for the rules. `new_deadline` is the new one as text, for the
+    reason.
     """
     rows = [
         row

@@ -38,7 +38,7 @@ async def create(
 ) -> ToolResult:
     """Create a question for people, unless the same is open or was asked a short time ago.
 
-    `options` are answers to choose from, none for an answer in words.
+    `options` are answers to choose from; without any, people answer in words.
 
     Raises:
         ToolRefused: a value does not fit, the question repeats another one, its task is unknown or has ended,
@@ -72,7 +72,7 @@ async def create(
 
 
 def checked_options(raw_options: Sequence[str]) -> tuple[str, ...]:
-    """Return the answers from which people choose, each on one line; none are allowed, too.
+    """Return the answers from which people choose, each on one line; an empty list is allowed, too.
 
     Raises:
         ToolRefused: VALIDATION, if there are too few or too many, or one is empty, too long or repeated.
@@ -133,8 +133,8 @@ async def update(
 async def remove(ctx: ServiceContext, *, question_id: str, reason: str = "") -> ToolResult:
     """Close a question that needs no answer, and cancel the notifications about it.
 
-    A second close changes nothing. Raises `ToolRefused` if there is no such question, or it changed since the
-    caller was shown it.
+    Closing it again changes nothing. Raises `ToolRefused` if there is no such question, or if it changed
+    since the caller was shown it.
     """
     row = await ctx.question(question_id)
     if row.closed_ms is not None:
@@ -251,8 +251,8 @@ async def _check_not_repeated(
     # Information that a person gave once stays known; the state of a task may be asked again after a while.
     if settled and ctx.caller.is_automatic and kind is QuestionType.INFO_GATHER:
         row = settled[0]
-        how = f"answered: {row.answer}" if row.answer is not None else f"closed: {row.closed_reason}"
-        raise ToolRefused("DUPLICATE", f"Question {row.id} was the same and is {how}", ids=[row.id])
+        end = f"answered: {row.answer}" if row.answer is not None else f"closed: {row.closed_reason}"
+        raise ToolRefused("DUPLICATE", f"Question {row.id} was the same and is {end}", ids=[row.id])
     for row in [*of_same_task, *settled]:
         # The cooldown counts from whatever came last, so an answer or a close does not shorten it.
         last_ms = max(row.last_asked_ms or 0, row.answered_ms or 0, row.closed_ms or 0)

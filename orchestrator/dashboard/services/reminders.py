@@ -151,10 +151,8 @@ class ReminderService:
     ) -> ReminderView:
         """Change the time or the text of a reminder, and return it as people see it.
 
-        A time or text that is None stays as it is.
-
-        `reminder` is its number or id; `time_text` is such as `tomorrow 9am`. The change is audited and
-        announced.
+        `reminder` is its number or id; `time_text` is such as `tomorrow 9am`. A time or text that is None
+        stays unchanged. The change is audited and announced.
 
         Raises:
             UnknownReminder, BadTime, TextEmpty, TextTooLong
@@ -306,13 +304,13 @@ def _is_reminder(task: ScheduledTask) -> bool:
 def _repeating_view(task: ScheduledTask) -> ReminderView:
     """Return a scheduled task that only repeats a sentence as people see a reminder; its id is the task's.
 
-    A paused one does not come until it is resumed, and says so.
+    A paused one is not sent until it is resumed; `repeats` says that it is paused.
     """
     assert task.next_ms is not None
     zone = task.schedule.zone
     first = datetime.fromtimestamp(task.next_ms / 1000, zone)
-    rhythm = times.Recurrence.of_schedule(task.schedule.kind.value, task.schedule.value, first=first)
-    repeats = times.say(rhythm, times.Language.ENGLISH) if rhythm else task.schedule.value
+    recurrence = times.Recurrence.of_schedule(task.schedule.kind.value, task.schedule.value, first=first)
+    repeats = times.say(recurrence, times.Language.ENGLISH) if recurrence else task.schedule.value
     return {
         "id": task.id,
         "group": task.folder,

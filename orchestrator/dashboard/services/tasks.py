@@ -59,7 +59,8 @@ async def create(
 ) -> ToolResult:
     """Create a task, something that a person has to do.
 
-    `deadline` is a day or time as text, empty for none; `raw_input` are the words of the person.
+    `deadline` is a day or time as text, empty for none; `raw_input` is the text in which a person asked for
+    the task.
 
     Raises:
         ToolRefused: a text or the deadline does not fit, or there are too many tasks.
@@ -92,7 +93,7 @@ async def create(
 
 
 async def update(ctx: ServiceContext, task_id: str, changes: TaskChanges) -> ToolResult:
-    """Change a task, and the questions and notifications about it where they are outdated by that.
+    """Change a task, and close or cancel the questions and notifications that the change makes outdated.
 
     If the task ends, all of them are closed or cancelled.
 
@@ -194,8 +195,8 @@ async def set_recurring(
 async def follow_zone(ctx: ServiceContext, *, is_changed: bool) -> None:
     """Recompute deadlines of whole days, and the alerts of the rules, after the group's time zone changed.
 
-    Reminders that people requested stay at their moment. `is_changed` is false where it is not known whether
-    the zone changed: it counts as changed then only if a deadline has to be moved.
+    Reminders that people requested keep their time. `is_changed` is false where it is not known whether the
+    zone changed: it then counts as changed only if a deadline has to be moved.
     """
     days = await board_tasks.days(ctx.tx, ctx.folder)
     # Each day is computed once: many tasks share one.
@@ -310,8 +311,8 @@ class _Consequences:
 async def _apply_consequences(ctx: ServiceContext, before: BoardTask, after: BoardTask) -> _Consequences:
     """Close the questions, and cancel the notifications, that a change of their task has made outdated.
 
-    `before` and `after` are the task's states. The rules run at once if an alert may be due. Return what was
-    closed or cancelled, as text and data for the reply.
+    `before` and `after` are the task's states. The rules run at once if an alert may be due. Return how many
+    notifications were cancelled and, for an ended task, questions closed, as text and data for the reply.
     """
     if after.status.is_terminal:
         return await _close_related(ctx, after)

@@ -188,7 +188,7 @@ def _shortened(text: str, limit: int, *, unread: int) -> str:
     # 200 characters are room for the line about what is left out. The text is cut at the end of a block:
     # blocks are separated by a blank line.
     shortened = text[: limit - 200].rsplit("\n\n", 1)[0]
-    # The id of each row stands between two `**`.
+    # The id of each row is written between two `**`.
     left_out = text[len(shortened) :].count("**") // 2 + unread
     return f"{shortened}\n\n{_left_out_line(left_out)}"
 

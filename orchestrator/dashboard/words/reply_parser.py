@@ -111,9 +111,9 @@ class LaterReply:
 
 
 def read(text: str) -> DoneReply | LaterReply | None:
-    """Return whether a reply to a notification says that it is done, or asks to be notified later.
+    """Return the meaning of a reply to a notification: its task is done, or it shall come again later.
 
-    None where only an agent can understand it.
+    None where only an agent can understand the reply.
     """
     # A thumb comes in five skin colours and two styles, and means the same in all.
     emoji = _EMOJI_VARIANTS.sub("", text.strip())

@@ -43,8 +43,8 @@ def line(name: str, value: str, *, limit: int = MAX_LINE, is_needed: bool = Fals
     Raises:
         ToolRefused: VALIDATION when it is too long, has control characters, or is needed and empty.
     """
-    # Of other texts only plain spaces are joined: `split` takes some control characters for spaces, and these
-    # are to be refused.
+    # In other texts only spaces, tabs and line breaks are joined: `split` also takes some control characters
+    # for spaces, which `text` has to find and refuse.
     return text(
         name,
         " ".join(value.split()) if value.isprintable() else _one_line(value),

@@ -118,9 +118,9 @@ def is_over(deadline: Deadline, *, now_ms: int, zone: ZoneInfo) -> bool:
 
 
 def day_deadline(day: date, zone: ZoneInfo, *, text: str) -> Deadline:
-    """Return a deadline of a whole day, which is at the start of the day in `zone`.
+    """Return a deadline of a whole day; its time is the start of the day in `zone`.
 
-    `text` are the words in which it was given.
+    `text` is the text in which a person named the day.
     """
     return Deadline(at_ms=local_ms(datetime.combine(day, time()), zone), date=day.isoformat(), text=text)
 

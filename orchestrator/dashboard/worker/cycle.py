@@ -118,7 +118,7 @@ async def _try_step(
     to `skipped` with the reason.
     """
     described = describe_step(step)
-    # A savepoint for each step: what a refused step has written is undone, the rest of the pass stays.
+    # A savepoint for each step: the changes of a refused step are undone, those of other steps stay.
     await ctx.tx.execute("SAVEPOINT step")
     try:
         done.append(described | await _carry_out(ctx, step))

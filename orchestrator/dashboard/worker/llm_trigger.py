@@ -34,7 +34,7 @@ class BoardDigest:
 
     @classmethod
     def read(cls, text: str | None) -> BoardDigest | None:
-        """Return the digest in its stored form; None where none was stored."""
+        """Return the digest that a stored text represents; None where none was stored."""
         if text is None:
             return None
         # `CONTENT:JUDGE`, with `_FAILED_MARK` at the end after a failed turn: see `__str__`.

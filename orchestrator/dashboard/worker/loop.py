@@ -96,7 +96,7 @@ class WorkerLoop:
 
     async def run(self) -> None:
         """Run the rules over the dashboards that are due, again and again, until the task is cancelled."""
-        # Listening begins before the first beat, so nothing that happens during it is missed.
+        # Listening begins before the first pass, so that no event during the pass is missed.
         with self._bus.listening(*PASS_EVENTS) as events:
             while True:
                 await until_next(events, at_most_seconds=await self.beat())
@@ -104,8 +104,8 @@ class WorkerLoop:
     async def beat(self) -> float:
         """Run the rules over every dashboard that is due; return how many seconds to wait for the next call.
 
-        Before that, record how models' turns have ended, and follow changed time zones. An error in one
-        dashboard or turn is logged, and does not stop the others.
+        Before that, record how models' turns have ended, and recompute deadlines where a group's time zone
+        was changed. An error in one dashboard or turn is logged, and does not stop the others.
 
         Raises:
             StoreError: the database cannot be written; some dashboards may not have been looked at.
@@ -131,7 +131,7 @@ class WorkerLoop:
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 
     async def _follow_zones(self) -> None:
-        """Recompute the deadlines of whole days of each group whose time zone was changed."""
+        """Recompute the deadlines of whole days for each group whose time zone was changed."""
         revision, all_groups, boards = await self._database.read(self._boards_to_follow)
         groups_by_folder = {group.folder: group for group in all_groups}
         has_failed = False
@@ -204,7 +204,7 @@ class WorkerLoop:
             await self._note_pass(tx, folder)
 
     async def _note_pass(self, tx: Tx, folder: Folder) -> None:
-        """Set the time of the next pass over a dashboard, and delete the records of long ago."""
+        """Set the time of the next pass over a dashboard, and delete records older than `RETENTION_MS`."""
         now_ms = self._clock.now_ms()
         await dashboards.note_rules(tx, folder, now_ms=now_ms, next_ms=now_ms + self._ports.beat_ms)
         await worker_cycles.forget_cycles(tx, folder, before_ms=now_ms - RETENTION_MS)
@@ -220,7 +220,7 @@ class WorkerLoop:
     async def _run_rules(
         self, tx: Tx, group: Group, snapshot: BoardSnapshot, *, why: str = "heartbeat"
     ) -> cycle.CycleReport:
-        """Run the rules over a dashboard and return what they did; in a mode without rules, only plan it.
+        """Run the rules over a dashboard and return a report; in a mode without rules, only plan the steps.
 
         `why` is recorded as the reason of the pass.
         """
@@ -296,8 +296,8 @@ class WorkerLoop:
     async def _note_no_model(self, tx: Tx, group: Group, digest: BoardDigest) -> None:
         """Record that no model is available to update a dashboard.
 
-        The dashboard counts as judged, so that it is not tried again before a change. It is an error unless
-        the rules have done the work of this pass.
+        The dashboard counts as judged, so that no model is asked again before it changes. In a mode without
+        rules, this is recorded and logged as an error.
         """
         dashboard = await dashboards.get(tx, group.folder)
         assert dashboard is not None
@@ -325,7 +325,7 @@ class WorkerLoop:
                 await self._note_unsettled(ended, f"{type(error).__name__}: {error}")
 
     async def _note_unsettled(self, ended: worker_cycles.EndedCycle, reason: str) -> None:
-        """Record that a model's turn has ended, and only why the rest of its end could not be recorded."""
+        """Record that a model's turn has ended, and why its results could not be recorded."""
         async with self._database.transaction() as tx:
             detail = {"turn": ended.turn_id}
             now_ms = self._clock.now_ms()
@@ -358,20 +358,20 @@ class WorkerLoop:
     ) -> dict[str, Any]:
         """Record that a model has judged a dashboard in a turn that ended well.
 
-        Answers that it was shown count as read, and its own changes as judged; a change that others made
-        during its turn does not. Return the details for the record of the turn.
+        Answers that the model was shown count as read, and the model's own changes as judged; a change that
+        others made during the turn does not. Return the details for the record of the turn.
         """
         now_ms = self._clock.now_ms()
         for question_id in await worker_cycles.shown_answers(tx, ended.turn_id):
             await board_questions.note_processed(tx, ended.folder, question_id, now_ms=now_ms)
         digest = ended.digest
-        # If nobody else changed a task during its turn, the present dashboard is the one that it left: so its
-        # own changes need no second look.
+        # If nobody else changed a task during the turn, the present dashboard is as the model left it, so the
+        # model's own changes need no second look.
         if not await worker_cycles.was_changed_by_others(tx, ended.turn_id, ended.folder):
             snapshot = await board.snapshot(tx, ended.folder)
             assert snapshot is not None
-            # The content is that of now. The cases are those that the model was asked about: a case that came
-            # up since is a new one.
+            # The content is the present one. The cases are those that the model was asked about: a case that
+            # came up since is a new one.
             digest = str(
                 BoardDigest(content=BoardDigest.of(snapshot, ()).content, judge=_judged_cases_hash(digest))
             )

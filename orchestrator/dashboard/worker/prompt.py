@@ -82,7 +82,7 @@ async def after_tool(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, no
 
 
 def render(snapshot: BoardSnapshot, delivered: Sequence[Notification], *, zone: ZoneInfo, now_ms: int) -> str:
-    """Return the prompt with the dashboard, the notifications `delivered` lately, and the duties. Pure."""
+    """Return the prompt with the dashboard, the notifications `delivered` lately, and `DUTIES`. Pure."""
     parts = [_state_sections(snapshot, zone=zone, now_ms=now_ms), _delivered_section(delivered, zone), DUTIES]
     return "\n\n".join(part for part in parts if part)
 

@@ -159,7 +159,7 @@ def bars(labels: list[str], series: dict[str, list[float]], unit: str) -> str:
     """Return the SVG of a bar chart, with the bars of several series side by side.
 
     `series` has a number for each of the `labels`; `unit` is the name of the numbers' unit, perhaps empty.
-    Values are written at the bars if these are few.
+    Values are written at the bars if there are at most 16 bars.
     """
     frame, low, factor = axes(labels, series, unit)
     width = (RIGHT - LEFT) / len(labels) * 0.8 / len(series)
