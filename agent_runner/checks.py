@@ -59,7 +59,7 @@ class _CheckFailed(Exception):
 
 async def _output(script: str, cwd: Path | None, seconds: float) -> bytes:
     """Run a script in the directory `cwd` to its end and return what it printed. Raises `_CheckFailed`."""
-    process = await _started(script, cwd)
+    process = await _start_script(script, cwd)
     try:
         async with asyncio.timeout(seconds):
             output = await _read(process)
@@ -75,7 +75,7 @@ async def _output(script: str, cwd: Path | None, seconds: float) -> bytes:
     return output
 
 
-async def _started(script: str, cwd: Path | None) -> asyncio.subprocess.Process:
+async def _start_script(script: str, cwd: Path | None) -> asyncio.subprocess.Process:
     """Start a script in the directory `cwd`, in a process group of its own. Raises `_CheckFailed`."""
     try:
         return await asyncio.create_subprocess_exec(

@@ -226,7 +226,7 @@ class NoticeRules:
 
 
 def _loaded(mode: RestoreMode, so_far: RestoredConversation) -> dict[str, int | str]:
-    """Return the figures about a loaded conversation, by what is known of it so far.
+    """Return the figures of a loaded conversation (`so_far`) for the event that reports it.
 
     A session that was resumed (`mode`) has all of it, so the figures of a stored part are 0. A new session
     (`rehydrate`) has only that part: some exchanges and messages in full, and a summary.

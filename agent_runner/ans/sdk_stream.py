@@ -81,7 +81,7 @@ class SdkStreamEvents:
         """
         try:
             report_progress(self._progress, message)
-        except Exception as error:  # noqa: BLE001  # no answer may be lost because it is not shown on the way
+        except Exception as error:  # noqa: BLE001  # no answer may be lost because its progress cannot be shown
             log_fault("a message of the CLI was not shown", error)
         match message:
             case sdk.AssistantMessage(parent_tool_use_id=None):

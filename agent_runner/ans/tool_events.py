@@ -101,9 +101,9 @@ class ToolCallEvents:
     def failed(
         self, call: ToolCall, error: str, *, duration_ms: int = 0, error_type: str = "execution_error"
     ) -> None:
-        """Report that a call has failed after so many milliseconds; `error` is the text of its result.
+        """Report that a call has failed after `duration_ms`; `error` is the text of its result.
 
-        A timeout is reported as such, whatever `error_type` says.
+        If `error` is the message of a timeout, a timeout is reported, whatever `error_type` is.
         """
         self._end(call, has_failed=True, duration_ms=duration_ms)
         about = {

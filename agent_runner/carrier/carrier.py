@@ -655,7 +655,7 @@ class Carrier:
             await self._changed.wait()
 
     async def _end_request(self, link: HostLink, box: str, name: str) -> None:
-        """Remove a request file that the host has stored, so that a later one of its name is sent.
+        """Remove a request file that the host has stored, so that a later file of the same name is sent.
 
         A name that was not sent is ignored.
         """
@@ -672,7 +672,7 @@ class Carrier:
     def _kill(self, number: signal.Signals, *, only_runner: bool = False) -> None:
         """Send a signal to the runner and all that it started, or to the runner alone.
 
-        What has ended already is left out.
+        A process that has ended already is ignored.
         """
         with suppress(ProcessLookupError):
             if only_runner:

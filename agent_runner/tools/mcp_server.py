@@ -76,9 +76,10 @@ class ToolServer:
         return [tool.listing() for tool in self._tools_on(server).values()]
 
     async def _call(self, server: str, name: str, arguments: Any) -> dict[str, Any]:
-        """Call a tool of a server and return its result; an unknown or broken tool is a result, too.
+        """Call a tool of a server and return its result, which is marked as an error if the call failed.
 
-        `arguments` are those of the message, None if it has none.
+        An unknown tool and an exception in a tool give such a result, too. `arguments` are those of the
+        message, None if it has none.
         """
         tool = self._tools_on(server).get(name)
         if tool is None:

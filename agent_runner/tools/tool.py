@@ -87,7 +87,7 @@ class Tool:
         """
         try:
             command = self.read(arguments)
-            self._check_words(arguments)
+            self._check_choices(arguments)
         except BadArguments as error:
             return Reply(request_id="none", ok=False, code=self.refusal, text=str(error))
         filled_in = {"turn": turn} | ({"request_id": request_id} if self.makes else {})
@@ -110,8 +110,8 @@ class Tool:
             raise BadArguments(mistakes(error)) from error
         return cast("Command", command)
 
-    def _check_words(self, arguments: dict[str, Any]) -> None:
-        """Raise `BadArguments` if an argument has a word that the model is not offered for it.
+    def _check_choices(self, arguments: dict[str, Any]) -> None:
+        """Raise `BadArguments` if an argument is none of the values that its schema lists (`enum`).
 
         The command itself accepts any word, since it leaves the check to the host.
         """

@@ -154,8 +154,8 @@ class ContextManager:
             old = draft.context.conversation
             summary = merged(old.running_summary, self._redacted(session_summary))
             # The messages that the session summed up are not known. With this mark among the ids, the summary
-            # is made anew when any earlier message is deleted. It comes last, because only the newest ids are
-            # stored.
+            # is made again when any earlier message is deleted. It comes last, because only the newest ids
+            # are stored.
             earlier_ids = (each for each in old.folded if each != FROM_SESSION)
             _set_summary(draft, summary, folded=(*earlier_ids, FROM_SESSION))
 
@@ -222,8 +222,9 @@ class ContextManager:
     def correct(self, change: Correct, *, now_ms: int) -> ContextSnapshot | None:
         """Take a snapshot, then replace the group's context and plans by what `change` returns for them.
 
-        The id of the agent's session is dropped: the session would still contain what was corrected. An error
-        of `change` is raised, and leaves all as it was. Return the new snapshot; None if none was needed.
+        The id of the agent's session is dropped: the session would still contain what was corrected. If
+        `change` raises, its error is raised and nothing is changed. Return the new snapshot; None if none was
+        needed.
         """
         with self.files.changing(now_ms) as draft:
             # First, because it may refuse: then no snapshot is taken.

@@ -123,7 +123,7 @@ def _cut_to_limit(sentence: str) -> list[str]:
 
 
 def _unique(sentences: Sequence[_Sentence]) -> list[_Sentence]:
-    """Return the sentences without repetitions; a repeated one stays at the place where it stood last."""
+    """Return the sentences without repetitions; of equal sentences, the last one stays."""
     last = {sentence.text: number for number, sentence in enumerate(sentences)}
     return [sentence for number, sentence in enumerate(sentences) if last[sentence.text] == number]
 

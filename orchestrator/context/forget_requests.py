@@ -70,8 +70,8 @@ class ForgetRequests:
         `CONFIRM_MS` makes the removal due, and it is carried out soon; a later one counts as a first request.
         While a removal is due, a repeated request gets the reply to a confirmation. A request to forget
         somebody else is refused. Reactions, messages of hooks and those longer than `MAX_CHARS` are no
-        requests. `text` is the message without the words that call Andy; `is_asked` says whether it calls
-        him.
+        requests. `text` is the message without the words that call Andy; `is_asked` says whether the message
+        calls Andy.
         """
         if message.reaction or not is_asked or is_hook(message.sender) or len(text) > MAX_CHARS:
             return None

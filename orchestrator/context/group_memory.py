@@ -482,7 +482,7 @@ def _owner_lines(text: str) -> list[str]:
 
 async def _reminders_to_itself(tx: Tx, folder: Folder, *, with_ended: bool) -> list[RememberedItem]:
     """Return the reminders of a group's agent to itself; with `with_ended`, also those that are over."""
-    # The host's notices, lines that the agent's next prompts have, are nobody's notes.
+    # Only those that the agent made: the host's own notices are lines for its next prompts, no reminders.
     own = await notices.of_group(tx, folder, maker=NoticeMaker.SELF, with_ended=with_ended, limit=None)
     return [
         RememberedItem(id=f"notice.{notice.id}", kind="reminder", text=notice.message)
@@ -540,8 +540,8 @@ def _forget_context(manager: ContextManager, selection: ItemSelection, *, now_ms
             len(session.active_files),
         ):
             return workflow
-        is_current_left = any(plan.id == workflow.current_plan_id for plan in plans)
-        current = workflow.current_plan_id if is_current_left else None
+        has_current_plan = any(plan.id == workflow.current_plan_id for plan in plans)
+        current = workflow.current_plan_id if has_current_plan else None
         # `ai_session` only copies other fields, and may name a removed plan: the next write fills it again.
         metadata = workflow.metadata.model_copy(update={"ai_session": AiSession()})
         return workflow.model_copy(update={"plans": plans, "current_plan_id": current, "metadata": metadata})
