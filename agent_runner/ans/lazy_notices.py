@@ -50,7 +50,7 @@ class LazyNotices:
         self._warming: asyncio.Task[None] | None = None
 
     async def load(self) -> NoticeRules:
-        """Return the rules. The first call loads them in a thread, so that other tasks go on.
+        """Return the rules. The first call loads them in a thread, so that it blocks no other task.
 
         Then it makes the calls that `do` has stored until now.
         """

@@ -165,7 +165,7 @@ class RunNotices:
         self._deferred.rearm(self.facts)
 
     def tool_ended(self, name: str) -> None:
-        """Record that a tool ended, well or not; conditions see it at the next `drain` only."""
+        """Record that a tool succeeded or failed; conditions see its end at the next `drain` only."""
         self.facts = replace(self.facts, completed_tools=self.facts.completed_tools | {name})
 
     def begin_turn(self, notices: Iterable[Notice] = ()) -> None:

@@ -209,7 +209,7 @@ class NoticeHooks:
         return self._output(hook_input, text, first_delivered=text)
 
     async def _turn_end(self, hook_input: Any) -> dict[str, Any]:
-        """Make the model go on once if there are urgent notices, so that it reads them; others wait."""
+        """Make the model continue once if there are urgent notices, so that it reads them; others wait."""
         # `stop_hook_active` is set when the model has gone on because of this hook; without the check, it
         # might never stop.
         if hook_input.get("agent_id") or hook_input.get("stop_hook_active"):

@@ -115,9 +115,12 @@ def _tools_of(order: RunOrder) -> dict[str, dict[str, Tool]]:
     A dashboard's worker has only a few tools of the dashboard, in Andy's own server.
     """
     is_worker = order.turn.kind == "worker"
-    own = tools_for(is_main=order.is_main, is_worker=is_worker, searches_web=order.search_tool)
-    board = () if is_worker else DASHBOARD_TOOLS
-    return {SERVER: {tool.name: tool for tool in own}, DASHBOARD: {tool.name: tool for tool in board}}
+    own_tools = tools_for(is_main=order.is_main, is_worker=is_worker, searches_web=order.search_tool)
+    dashboard_tools = () if is_worker else DASHBOARD_TOOLS
+    return {
+        SERVER: {tool.name: tool for tool in own_tools},
+        DASHBOARD: {tool.name: tool for tool in dashboard_tools},
+    }
 
 
 def _notice_tools(noticing: LazyNotices) -> dict[str, Tool]:

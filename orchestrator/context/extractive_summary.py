@@ -185,7 +185,7 @@ def _trigrams(text: str) -> frozenset[str]:
 
 
 def _ranks(grams: Sequence[frozenset[str]]) -> list[float]:
-    """Return the TextRank of each sentence, whose groups of three characters are given.
+    """Return the TextRank of each sentence; `grams` has the groups of three characters of each.
 
     A sentence that resembles many high-ranking sentences ranks high.
     """

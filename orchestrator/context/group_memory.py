@@ -458,11 +458,12 @@ def _items_meant_by(items: Sequence[RememberedItem], about: str) -> ItemSelectio
     return ItemSelection(terms=tuple(term.casefold() for term in message_search.parse_terms(about)))
 
 
-def _with_mentions(known: KnownPerson, items: Iterable[RememberedItem]) -> KnownPerson:
+def _with_mentions(known_person: KnownPerson, items: Iterable[RememberedItem]) -> KnownPerson:
     """Return a person's record with those of `items` as mentions that have the person's name. Pure."""
-    mentioned = (item for item in items if person_names.is_named(item.text, known.person.name))
+    mentioned = (item for item in items if person_names.is_named(item.text, known_person.person.name))
     return replace(
-        known, mentions=tuple(Mention(id=item.id, kind=item.kind, text=item.text) for item in mentioned)
+        known_person,
+        mentions=tuple(Mention(id=item.id, kind=item.kind, text=item.text) for item in mentioned),
     )
 
 
@@ -607,9 +608,9 @@ def _unsearched_text(unsearched: Sequence[str]) -> str:
     if not unsearched:
         return ""
     names = ", ".join(unsearched[:MAX_NAMED_FILES])
-    more = f" and {len(unsearched) - MAX_NAMED_FILES} more" if len(unsearched) > MAX_NAMED_FILES else ""
-    why = "as they cannot be read now, are links, too large or too many"
-    return f" Not searched: {names}{more}, {why}: read them yourself."
+    more_names = f" and {len(unsearched) - MAX_NAMED_FILES} more" if len(unsearched) > MAX_NAMED_FILES else ""
+    reasons = "as they cannot be read now, are links, too large or too many"
+    return f" Not searched: {names}{more_names}, {reasons}: read them yourself."
 
 
 def _line_filter(kind: str, selection: ItemSelection) -> Callable[[str], str]:

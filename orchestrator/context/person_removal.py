@@ -676,7 +676,7 @@ def without_person(text: str, facts: RemovalFacts) -> str:
 
     text = _ARCHIVED.sub(without_theirs, text)
     for answer in facts.answers:
-        # An answer stands after the assistant's name, such as `**Andy**: Yes.`; the archive cuts a long one.
+        # An answer follows the assistant's name, as in `**Andy**: Yes.`; the archive cuts a long one.
         if archived_answer := answer.text.strip()[:MAX_ARCHIVED_CHARS]:
             text = text.replace(f"**: {archived_answer}", f"**: {ANSWER_REPLACEMENT}")
     return text

@@ -324,16 +324,16 @@ def with_task(
         now_ms=now_ms,
     )
     if outputs := fields.get("outputs"):
-        new = _checked_list("output", outputs)
-        changes["outputs"] = tuple(dict.fromkeys((*task.outputs, *new)))[-MAX_LISTED:]
+        new_outputs = _checked_list("output", outputs)
+        changes["outputs"] = tuple(dict.fromkeys((*task.outputs, *new_outputs)))[-MAX_LISTED:]
     if (dependencies := fields.get("dependencies")) is not None:
         changes["dependencies"] = _checked_dependencies(plan, task, dependencies)
     task = task.model_copy(update=changes)
     # A changed task stays at its place, because the tasks are in the order of work.
-    others = [each for each in plan.tasks if each.id != task.id]
+    other_tasks = [each for each in plan.tasks if each.id != task.id]
     # A new task is not among the plan's yet: it goes to the end.
-    position = next((index for index, each in enumerate(plan.tasks) if each.id == task.id), len(others))
-    plan = plan.model_copy(update={"tasks": (*others[:position], task, *others[position:])})
+    position = next((index for index, each in enumerate(plan.tasks) if each.id == task.id), len(other_tasks))
+    plan = plan.model_copy(update={"tasks": (*other_tasks[:position], task, *other_tasks[position:])})
     plan = plan.model_copy(update={"status": _status_by_tasks(plan)})
     # With the plan's id, because ids of tasks are unique only within a plan.
     changed_id = _id_in_requests(plan, task)
@@ -589,5 +589,9 @@ def _checked_status(word: str) -> PlanStatus:
 
 def _list_of_ids(ids: Iterable[str]) -> str:
     """Return a sentence that lists the first 20 ids, to be added to an error."""
-    known = list(ids)
-    return f" There are: {', '.join(known[:20])}." if known else " There is none yet: create a plan first."
+    known_ids = list(ids)
+    return (
+        f" There are: {', '.join(known_ids[:20])}."
+        if known_ids
+        else " There is none yet: create a plan first."
+    )

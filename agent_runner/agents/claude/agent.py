@@ -177,8 +177,8 @@ class ClaudeAgent:
         self._stream.usage = self._client.get_context_usage
 
     def _make_hooks(self) -> None:
-        """Make the CLI's hooks and the reader of its messages; do nothing after the first connection."""
-        # Once for all connections: they hold figures of the conversation, which outlive a connection.
+        """Make the CLI's hooks and the reader of its messages, unless an earlier connection has made them."""
+        # Made once: they store figures of the conversation, which stay valid for the next connection.
         if self._stream is None:
             self._subagents = self._sdk.SubagentLimit()
             so_far = self._order.restore.so_far if self._resumed else None
@@ -188,7 +188,7 @@ class ClaudeAgent:
             )
 
     def _notify_resumed(self) -> None:
-        """Add a notice that tells the model how its conversation continues, and why in this way."""
+        """Add a notice that tells the model how its conversation continues, and for which reason."""
         mode, reason = self._restoring.mode, self._order.restore.reason
         self._noticing.do(lambda rules: rules.resumed(mode, reason, session_id=self.session_id))
 

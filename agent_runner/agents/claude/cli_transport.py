@@ -49,7 +49,7 @@ class CliProcess:
     async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         """Yield the CLI's messages for the SDK; those for Andy's MCP servers are answered here.
 
-        Raises the SDK's `ProcessError` when the CLI ends without having been told to.
+        Raises the SDK's `ProcessError` when the CLI ends, unless `end_input` or `kill` was called before.
         """
         async for line in await self._lines():
             message = _message_in(line)

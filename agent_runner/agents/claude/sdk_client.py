@@ -296,7 +296,7 @@ async def _messages(client: sdk.ClaudeSDKClient) -> AsyncIterator[sdk.Message]:
     """Yield the CLI's messages until it ends. One that the SDK cannot read is logged and left out.
 
     Raises:
-        MessageParseError: the message that cannot be read is a result, for which the turn would wait in vain.
+        MessageParseError: the message that cannot be read is a result, which the turn waits for.
     """
     while True:
         try:
