@@ -30,7 +30,7 @@ class Workspace:
 
     @property
     def extra(self) -> Path:
-        """The owner's folders that are mounted for the group, each under its name."""
+        """The parent of the owner's folders that are mounted for the group, each under its name."""
         return self.root / "extra"
 
     @property

@@ -48,7 +48,7 @@ class Formatter:
         self._environment: Any = None
 
     def renew(self) -> None:
-        """Drop the compiled templates, because their files may have changed."""
+        """Drop the compiled templates, because their files may have changed; log failures of them again."""
         self._compiled.clear()
         self._broken.clear()
 

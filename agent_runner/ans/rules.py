@@ -154,7 +154,7 @@ class NoticeRules:
         self.notices.happened(*self.files.take())
 
     async def commands_ended(self, *call_ids: str) -> None:
-        """Record that the commands of these tool calls have succeeded or failed."""
+        """Record that the commands of these tool calls have ended: later changes of files are by others."""
         await asyncio.to_thread(self.files.end_commands, call_ids)
 
     def model_asked(self) -> None:
@@ -179,7 +179,7 @@ class NoticeRules:
         self._report([self._context.measured(tokens, window, compaction_at=compaction_at)], at=at)
 
     def compacted(self) -> None:
-        """Record that the CLI has compacted the conversation."""
+        """Record that the CLI has compacted the conversation: a full window may be reported again."""
         self._context.compacted()
 
     def batch_ended(self, calls: list[ToolCall]) -> None:

@@ -103,7 +103,7 @@ def registered(
 
 
 def closed(context: Context, *, through_turn: int | None = None) -> Context:
-    """Return the context without its messages and their summary.
+    """Return the context without its messages and their summary, as `/clear` leaves it.
 
     No message of a turn up to `through_turn` can be added again; with None, the earlier limit stays.
     """

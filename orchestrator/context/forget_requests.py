@@ -139,9 +139,7 @@ async def _requests_for_another(tx: Tx, group: Group, text: str) -> bool:
 
 
 def _plain_text(text: str) -> str:
-    """Return a text in lower case, without invisible characters, commas, repeated spaces and final
-    punctuation.
-    """
+    """Return a text in lower case, without invisible characters, commas, extra spaces and end punctuation."""
     visible = _UNSEEN.sub("", normalized("NFKC", text.strip()))
     return " ".join(visible.replace(",", " ").lower().split()).strip(" .!~…。")
 

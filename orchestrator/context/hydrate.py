@@ -308,10 +308,9 @@ def _shrunk_to_fit(parts: _Parts, counter: TokenCounter) -> _Parts:
 
 
 def _with_newest_listed(parts: _Parts, whole: _Parts, counter: TokenCounter) -> _Parts:
-    """Return `parts` with as many of the newest decisions and files of `whole` as the whole text has room
-    for.
+    """Return `parts` with as many of the newest decisions and files of `whole` as fit into the whole text.
 
-    Decisions come first, then files.
+    Decisions are added first, then files.
     """
     more_decisions = range(len(parts.decisions) + 1, len(whole.decisions) + 1)
     candidates = [replace(parts, decisions=_last(whole.decisions, number)) for number in more_decisions]

@@ -290,8 +290,8 @@ class ClaudeAgent:
 def _answers_to_send(*texts: Any) -> list[str]:
     """Return the answers of one turn that are to be sent, without empty ones and those that are `SILENT`.
 
-    There are several if the model was made to go on after its first answer. If all are `SILENT`, the last is
-    returned, as the host decides what to do with it.
+    There are several if the model was made to continue after its first answer. If all are `SILENT`, the last
+    is returned, as the host decides what to do with it.
     """
     answers = [text for text in texts if isinstance(text, str) and text.strip()]
     # `**SILENT**` and `SILENT.` count, too.
