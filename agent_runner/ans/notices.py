@@ -275,14 +275,14 @@ class RunNotices:
         try:
             self._deferred.add(notice)
         except BadCondition as error:
-            logger.warning("notice %d is not told: %s", notice.id, one_line(str(error)))
+            logger.warning("notice %d is not delivered: %s", notice.id, one_line(str(error)))
 
     def _hand_over(self, notice: Notice, at: InjectAt) -> None:
         """Pass a notice of the host on to its subscriber; log one that is no valid event."""
         try:
             event = _event_of(notice)
         except (ValueError, OverflowError) as error:
-            logger.warning("notice %d is not told: %s", notice.id, one_line(str(error)))
+            logger.warning("notice %d is not delivered: %s", notice.id, one_line(str(error)))
             return
         self._registry.give(notice.id, event, priority=notice.priority, at=at, count=notice.count)
 

@@ -85,11 +85,11 @@ class ExtractiveSummarizer:
         return "\n".join(_texts_that_fit(_newest_with_decision(sentences)))
 
 
-def merged(old: str, add: str) -> str:
-    """Return two summaries as one of at most `MAX_SUMMARY_WEIGHT`; repeated sentences appear once."""
+def merged(old: str, newer: str) -> str:
+    """Return an old and a newer summary as one of at most `MAX_SUMMARY_WEIGHT`, each sentence once."""
     # The second summary is folded in like an answer; its id and time are not used.
-    added = ContextMessage(id="-", role="assistant", content=add, ts="")
-    return ExtractiveSummarizer().fold(old, [added] if add.strip() else [])
+    added = ContextMessage(id="-", role="assistant", content=newer, ts="")
+    return ExtractiveSummarizer().fold(old, [added] if newer.strip() else [])
 
 
 def split(text: str) -> list[str]:

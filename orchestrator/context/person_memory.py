@@ -238,13 +238,15 @@ async def notes_of(tx: Tx, folder: Folder) -> list[NoteView]:
     return [_view(note, note.id, names) for note in await memory_notes.of_group(tx, folder)]
 
 
-async def known_of(tx: Tx, group: Group, address: str) -> KnownPerson:
+async def known_of(tx: Tx, group: Group, address_or_name: str) -> KnownPerson:
     """Return what is stored about the person of a group with this address or name.
 
     Raises:
         UnknownPerson, AmbiguousPerson: it is not clear who is meant.
     """
-    return await _known_of(tx, group, people.named(await people.known_people(tx, group.folder), address))
+    return await _known_of(
+        tx, group, people.named(await people.known_people(tx, group.folder), address_or_name)
+    )
 
 
 async def known_for(
