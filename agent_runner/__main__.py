@@ -27,7 +27,10 @@ def main() -> int:
 
 
 def _take_stdout() -> int:
-    """Return a new descriptor of stdout, and redirect everything else that writes to stdout to stderr."""
+    """Return a new descriptor of stdout for frames alone; redirect all other writes to stdout to stderr.
+
+    The host reads stdout as frames, so no other output may mix with them.
+    """
     sys.stdout.flush()
     descriptor = os.dup(1)
     # The descriptor itself, not only `sys.stdout`: child processes and C libraries write to it, too.

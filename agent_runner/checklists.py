@@ -203,7 +203,8 @@ def file_stem(name: str) -> str:
 def has_words(text: str, words: str) -> bool:
     """Return whether a text contains the words as whole ones: `egg` is in `6 eggs`, `ham` not in `shampoo`.
 
-    Korean joins particles to words, so there any part counts. A single letter is never found.
+    They may have an English ending of a plural or possessive (`s`, `es`, `'s`). Korean joins particles to
+    words, so there any part counts. A single letter is never found.
     """
     whole_words = rf"(?<![a-z\u00c0-\u024f]){re.escape(words.casefold())}(?:'?e?s)?(?![a-z\u00c0-\u024f])"
     return len(words) > 1 and re.search(whole_words, text.casefold()) is not None
@@ -240,7 +241,7 @@ def _find(items: Sequence[Item], which: str, *, is_done: bool = False) -> Item:
 def _with_new(lines: Sequence[str], texts: Sequence[str]) -> list[str]:
     """Return the lines of a list with open entries of these texts after its last entry.
 
-    Without an entry they are at the end. The new lines end as the other lines of the file do.
+    If the list has no entry, they are put at its end. The new lines end as the other lines of the file do.
     """
     newline = "\r\n" if any(line.endswith("\r\n") for line in lines) else "\n"
     items = _items(lines)

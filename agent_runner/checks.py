@@ -59,7 +59,7 @@ class _CheckFailed(Exception):
 
 async def _output(script: str, cwd: Path | None, seconds: float) -> bytes:
     """Run a script in the directory `cwd` to its end and return what it printed. Raises `_CheckFailed`."""
-    process = await _started(script, cwd)
+    process = await _start_script(script, cwd)
     try:
         async with asyncio.timeout(seconds):
             output = await _read(process)
@@ -75,7 +75,7 @@ async def _output(script: str, cwd: Path | None, seconds: float) -> bytes:
     return output
 
 
-async def _started(script: str, cwd: Path | None) -> asyncio.subprocess.Process:
+async def _start_script(script: str, cwd: Path | None) -> asyncio.subprocess.Process:
     """Start a script in the directory `cwd`, in a process group of its own. Raises `_CheckFailed`."""
     try:
         return await asyncio.create_subprocess_exec(
@@ -119,8 +119,10 @@ def _decision_in(output: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         decision = None
     if not isinstance(decision, dict) or not isinstance(decision.get("wakeAgent"), bool):
-        shown = f"'{line[:MAX_SHOWN_CHARS]}'" if line else "nothing"
-        raise _CheckFailed(f'its last line has to be {{"wakeAgent": true or false}}, and it is {shown}.')
+        quoted_line = f"'{line[:MAX_SHOWN_CHARS]}'" if line else "nothing"
+        raise _CheckFailed(
+            f'its last line has to be {{"wakeAgent": true or false}}, and it is {quoted_line}.'
+        )
     return decision
 
 
@@ -131,5 +133,5 @@ def _with_data(turn: TurnOrder, data: Any) -> TurnOrder:
     """
     if data is None:
         return turn
-    shown = json.dumps(data, ensure_ascii=False, indent=1).encode("utf-8", "replace").decode("utf-8")
-    return turn.model_copy(update={"prompt": f"{turn.prompt}\n\nThe check of this task found:\n{shown}"})
+    data_json = json.dumps(data, ensure_ascii=False, indent=1).encode("utf-8", "replace").decode("utf-8")
+    return turn.model_copy(update={"prompt": f"{turn.prompt}\n\nThe check of this task found:\n{data_json}"})

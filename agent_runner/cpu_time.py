@@ -27,5 +27,5 @@ def used_cpu_seconds() -> float:
             ticks += int(fields[_UTIME]) + int(fields[_STIME])
     if ticks:
         return ticks / os.sysconf("SC_CLK_TCK")
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    return own.ru_utime + own.ru_stime
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime

@@ -136,14 +136,14 @@ def _block(url: str) -> bytes:
     raise AssertionError
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Run the command `serve FILE PORT`, which never ends, or `load ADDRESS IMAGE HASHES`.
 
     `HASHES` is a JSON list. Return the exit code; a failure is also reported to the server.
     """
-    if words[0] == "serve":
-        BlockServer(Path(words[1]), int(words[2])).serve_forever()
-    address, image, hashes = words[1:]
+    if arguments[0] == "serve":
+        BlockServer(Path(arguments[1]), int(arguments[2])).serve_forever()
+    address, image, hashes = arguments[1:]
     node = os.environ["NODE"]
     try:
         load(address, image, json.loads(hashes), node)

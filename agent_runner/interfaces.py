@@ -49,7 +49,7 @@ class Agent(Protocol):
     def restored(self) -> RestoreMode | None:
         """Return the mode in which its conversation really continues.
 
-        It is known once the agent has started, and corrected if the agent has to start anew after that. None
+        It is known once the agent has started, and corrected if the agent has to start again later. None
         before, and for an agent that restores nothing.
         """
         ...

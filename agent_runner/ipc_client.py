@@ -47,7 +47,8 @@ class HostClient:
             async with asyncio.timeout(self._reply_seconds):
                 async for _ in checks:
                     text = await asyncio.to_thread(_text_of, self._workspace.replies / f"{request_id}.json")
-                    # A power failure leaves a reply empty; the host writes it anew for the repeated request.
+                    # A power failure may leave a reply empty; the host writes it again when the request is
+                    # repeated.
                     if text:
                         return Reply.parse(text)
         except TimeoutError:

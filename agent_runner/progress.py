@@ -114,7 +114,7 @@ class TurnProgress:
         self._forget_text()
 
     def text(self, piece: str) -> None:
-        """Add the next piece of the text that began last, to be sent a moment later.
+        """Add the next piece of the text that began last; it is sent within `DRAFT_SECONDS`.
 
         What exceeds `MAX_DRAFT_CHARS` of this text is dropped.
         """

@@ -70,20 +70,20 @@ async def live(
     check = partial(run_check, cwd=workspace.group)
     session = RunnerSession(order, agent, inbox, outlet, noticing, progress=progress, check=check)
     session_task = asyncio.create_task(session.run(), name="session")
-    others = (
+    other_tasks = (
         asyncio.create_task(session.beat(HEARTBEAT_SECONDS), name="heartbeat"),
         asyncio.create_task(terminated.wait(), name="sigterm"),
         asyncio.create_task(_until_broken(outlet), name="listener"),
     )
-    await asyncio.wait((session_task, *others), return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait((session_task, *other_tasks), return_when=asyncio.FIRST_COMPLETED)
     code = TERMINATED if terminated.is_set() else 0  # 0 if nobody reads the frames any more
     if session_task.done():
         code = _exit_code(session_task, outlet)
-    for task in (session_task, *others):
+    for task in (session_task, *other_tasks):
         task.cancel()
-    await asyncio.wait((session_task, *others))
+    await asyncio.wait((session_task, *other_tasks))
     host.close()
-    # After SIGTERM only for a moment: a host that reads no more must not hold up the end.
+    # After SIGTERM only for a moment: a host that reads no more must not delay the end.
     await asyncio.to_thread(outlet.finish, LAST_WRITE_SECONDS if terminated.is_set() else None)
     return code
 

@@ -143,7 +143,7 @@ class RunnerSession:
         The end of a cancelled turn is not reported. After a turn that did not break the agent, the notices
         are loaded for the next turn.
 
-        Return None if the run goes on, else the exit code with which it has to end.
+        Return None if the run continues, else the exit code with which it has to end.
         """
         self._noticing.begin_turn(turn, session_id=self._agent.session_id)
         self._progress.begin_turn(turn.turn)

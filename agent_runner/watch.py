@@ -43,7 +43,7 @@ class DirectoryWatch(FileSystemEventHandler):
         self._observer: BaseObserver | None = None
 
     def start(self) -> None:
-        """Watch from now on. If the system gives no signals, log that: only the periodic looks remain."""
+        """Watch from now on. If the system gives no signals, log that: only the periodic checks remain."""
         try:
             directory = self._directory.resolve(strict=True)  # watchdog would watch a link itself
             self._observer = new_observer()
@@ -71,9 +71,9 @@ class DirectoryWatch(FileSystemEventHandler):
         self._changed = asyncio.Event()
 
     async def checks(self, sweep_seconds: float) -> AsyncIterator[None]:
-        """Yield whenever it is time to look: at once, after each hint, and every `sweep_seconds`."""
+        """Yield when the directory is to be read: at once, after each signal, and every `sweep_seconds`."""
         while True:
-            # Taken before the look, so that a change during it is not missed.
+            # Taken before the caller reads the directory, so that a change meanwhile is not missed.
             changed = self._changed
             yield
             with suppress(TimeoutError):

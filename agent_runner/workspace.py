@@ -30,12 +30,12 @@ class Workspace:
 
     @property
     def extra(self) -> Path:
-        """The owner's folders that are mounted for the group, each under its name."""
+        """The parent of the owner's folders that are mounted for the group, each under its name."""
         return self.root / "extra"
 
     @property
     def skills(self) -> Path:
-        """A plugin of the CLI, read-only, with the skills that the owner has chosen; absent without any."""
+        """The read-only folder of a CLI plugin with the skills that the owner has chosen; absent if none."""
         return self.root / "skills"
 
     @property
@@ -45,7 +45,7 @@ class Workspace:
 
     @property
     def snapshots(self) -> Path:
-        """Files that the host writes for the agent to read, such as its context and the calendar."""
+        """The folder of files that the host writes for the agent, such as its context and the calendar."""
         return self.root / "env"
 
     @property

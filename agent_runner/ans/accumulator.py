@@ -32,7 +32,7 @@ class _Delivery:
 
 @dataclass(slots=True, kw_only=True)
 class _Batch:
-    """The entries that wait for the same delivery, and the time in milliseconds of the first."""
+    """The entries that wait for the same delivery, and the time of the first in epoch milliseconds."""
 
     first_ms: int
     entries: list[NoticeEntry] = field(default_factory=list)
@@ -188,8 +188,8 @@ class Accumulator:
             self._add_again(entry, now_ms)
 
     def _add_again(self, entry: NoticeEntry, now_ms: int) -> None:
-        """Add an entry again if it happened more often than was delivered."""
-        if entry.is_owing and not entry.is_waiting:
+        """Add an entry for delivery again if it has undelivered occurrences and does not wait already."""
+        if entry.has_undelivered and not entry.is_waiting:
             self._add(entry, now_ms)
 
     def _add(self, entry: NoticeEntry, now_ms: int) -> None:

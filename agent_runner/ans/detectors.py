@@ -25,7 +25,7 @@ MAX_ITERATIONS = 30
 
 
 class BudgetUse(TypedDict):
-    """The tokens, calls and time that a turn has used so far."""
+    """The tokens, requests to the model (`iterations`) and seconds that a turn has used so far."""
 
     tokens: int
     iterations: int
@@ -68,7 +68,8 @@ class BudgetWatch:
         """
         drafts = self.judge(tokens=tokens, iterations=iterations, seconds=seconds)
         return [
-            replace(draft, payload={**draft.payload, "message": _past(draft.payload)}) for draft in drafts
+            replace(draft, payload={**draft.payload, "message": _message_for_next_turn(draft.payload)})
+            for draft in drafts
         ]
 
     def tokens_used(self, current: int) -> EventDraft | None:
@@ -116,7 +117,7 @@ def _payload(kind: BudgetType, current: int, limit: int, unit: str) -> dict[str,
     """
     remaining = max(0, limit - current)
     state = f"{remaining:,} of {limit:,} {unit} are left" if remaining else f"all {limit:,} {unit} are used"
-    about = {
+    fields = {
         "budget_type": kind,
         "current": current,
         "limit": limit,
@@ -125,12 +126,15 @@ def _payload(kind: BudgetType, current: int, limit: int, unit: str) -> dict[str,
         "message": f"{state}: finish what matters most, and say what is open.",
     }
     if kind != "time":
-        return about
-    return about | {"elapsed_seconds": current, "limit_seconds": limit, "remaining_seconds": remaining}
+        return fields
+    return fields | {"elapsed_seconds": current, "limit_seconds": limit, "remaining_seconds": remaining}
 
 
-def _past(payload: Mapping[str, Any]) -> str:
-    """Return the message of a budget's event for the turn after, by the fields of the event."""
+def _message_for_next_turn(payload: Mapping[str, Any]) -> str:
+    """Return the sentence that tells the next turn's model how much of a budget the last turn used.
+
+    `payload` has the fields of the budget's event.
+    """
     used = f"{payload['current']:,} of {payload['limit']:,}"
     sentences = {
         "token": f"your last answer took {used} tokens",

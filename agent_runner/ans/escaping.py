@@ -16,9 +16,9 @@ _JOINERS = frozenset("\u200c\u200d")
 
 
 def visible(text: str) -> str:
-    """Return the text without control characters, marks of text direction and unpaired surrogates.
+    """Return the text without characters that are not shown, such as control characters (`_UNSEEN`).
 
-    All line breaks become `\\n`.
+    Tabs and joiners stay; all line breaks become `\\n`.
     """
     lines = _BREAKS.sub("\n", text)
     return "".join(
@@ -32,7 +32,7 @@ def _is_unseen(character: str) -> bool:
 
 
 def one_line(text: str) -> str:
-    """Return the text with line breaks and tabs written as `\\n` and `\\t`."""
+    """Return the text as `visible` cleans it, with line breaks and tabs written as `\\n` and `\\t`."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 

@@ -174,8 +174,8 @@ def _fields(values: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
 def _plain(value: Any, depth: int) -> Any:
     """Return a value as plain JSON of limited size; `depth` is the level that it is on, from 1.
 
-    Objects and lists on level `MAX_DEPTH` become text, as do values that are no JSON. Longer lists, objects
-    and texts are cut.
+    Objects and lists on level `MAX_DEPTH` become text, as do values that are no JSON. Lists, objects and
+    texts that are too long are cut.
     """
     match value:
         case None | bool():

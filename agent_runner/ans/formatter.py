@@ -48,7 +48,7 @@ class Formatter:
         self._environment: Any = None
 
     def renew(self) -> None:
-        """Drop the compiled templates, because their files may have changed."""
+        """Drop the compiled templates, because their files may have changed; log failures of them again."""
         self._compiled.clear()
         self._broken.clear()
 
@@ -57,34 +57,34 @@ class Formatter:
 
         No value in it can start a new line, or close the tag that `renderer` puts around all notices.
         """
-        shown = [FormattedEntry.of(entry) for entry in notification.entries]
-        text = self._from_template(notification, shown) or plain(shown)
+        entries = [FormattedEntry.of(entry) for entry in notification.entries]
+        text = self._from_template(notification, entries) or plain(entries)
         if notification.notice_id is not None:
             text = f"{text} (notice {notification.notice_id})"
         # Done last, because template and payload could both contain that closing tag.
         return without_tags(text)
 
-    def _from_template(self, notification: NoticeBatch, shown: Sequence[FormattedEntry]) -> str:
+    def _from_template(self, notification: NoticeBatch, entries: Sequence[FormattedEntry]) -> str:
         """Return the text that the notification's template makes; empty if there is none or it fails.
 
-        `shown` are the notification's entries as templates get them.
+        `entries` are the notification's entries as templates get them.
         """
         source = self._source(notification)
         if source is None:
             return ""
         try:
-            return _cut(self._template(source).render(_variables(notification, shown)).strip(_BLANKS))
+            return _cut(self._template(source).render(_variables(notification, entries)).strip(_BLANKS))
         except Exception as error:  # noqa: BLE001  # the notice is delivered even if its template fails
             self._log_once(notification, error)
             return ""
 
     def _log_once(self, notification: NoticeBatch, error: Exception) -> None:
         """Log that a template fails, once until `renew`."""
-        where = f"{notification.subscriber.output.template} of {notification.subscriber.id}"
-        if where not in self._broken:
-            self._broken.add(where)
+        template = f"{notification.subscriber.output.template} of {notification.subscriber.id}"
+        if template not in self._broken:
+            self._broken.add(template)
             reason = one_line(str(error))
-            logger.warning("template %s fails, so its notices take the plain form: %s", where, reason)
+            logger.warning("template %s fails, so its notices take the plain form: %s", template, reason)
 
     def _template(self, source: str) -> Template:
         """Return the compiled template of the text `source`; each text is compiled once."""
@@ -98,14 +98,14 @@ class Formatter:
         return self._compiled[source]
 
 
-def _variables(notification: NoticeBatch, shown: Sequence[FormattedEntry]) -> dict[str, Any]:
-    """Return the variables that a template can use, by name; `shown` are the notification's entries."""
+def _variables(notification: NoticeBatch, entries: Sequence[FormattedEntry]) -> dict[str, Any]:
+    """Return the variables that a template can use, by name; `entries` are the notification's entries."""
     return {
         "notification": notification,
-        "event": shown[0],
-        "events": shown,
-        "count": sum(entry.count for entry in shown),
-        "timestamp": shown[0].timestamp,
+        "event": entries[0],
+        "events": entries,
+        "count": sum(entry.count for entry in entries),
+        "timestamp": entries[0].timestamp,
     }
 
 
@@ -117,25 +117,25 @@ def _cut(text: str) -> str:
     return "\n".join(lines)
 
 
-def plain(shown: Sequence[FormattedEntry]) -> str:
+def plain(entries: Sequence[FormattedEntry]) -> str:
     """Return the text of entries without a template: the first fields of one event, or the types of several.
 
     It begins with the prefix for the most severe of them.
     """
-    worst = max((EventLevel.of(entry.severity) for entry in shown), default=EventLevel.INFO).word
-    head = f"{PREFIXES.get(worst, '')} system notification".strip()
-    if len(shown) == 1:
-        return _cut(f"{head}: {_one_event(shown[0])}")
+    worst = max((EventLevel.of(entry.severity) for entry in entries), default=EventLevel.INFO).word
+    beginning = f"{PREFIXES.get(worst, '')} system notification".strip()
+    if len(entries) == 1:
+        return _cut(f"{beginning}: {_one_event(entries[0])}")
     types = Counter[str]()
-    for entry in shown:
+    for entry in entries:
         types[entry.type] += entry.count
     listed = ", ".join(
         f"{count_prefix(count)}{event_type}"
         for event_type, count in types.most_common(MAX_ROWS_WITHOUT_TEMPLATE)
     )
-    more = len(types) - MAX_ROWS_WITHOUT_TEMPLATE
-    rest = f", ... and {more} more" if more > 0 else ""
-    return _cut(f"{head}: {types.total()} events: {listed}{rest}")
+    unlisted_count = len(types) - MAX_ROWS_WITHOUT_TEMPLATE
+    ending = f", ... and {unlisted_count} more" if unlisted_count > 0 else ""
+    return _cut(f"{beginning}: {types.total()} events: {listed}{ending}")
 
 
 def _one_event(event: FormattedEntry) -> str:

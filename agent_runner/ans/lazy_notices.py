@@ -50,7 +50,7 @@ class LazyNotices:
         self._warming: asyncio.Task[None] | None = None
 
     async def load(self) -> NoticeRules:
-        """Return the rules. The first call loads them in a thread, so that other tasks go on.
+        """Return the rules. The first call loads them in a thread, so that it blocks no other task.
 
         Then it makes the calls that `do` has stored until now.
         """
@@ -72,7 +72,10 @@ class LazyNotices:
         return bool(self._order.turn.notices) or self._order.restore.mode != "fresh"
 
     def begin(self, order: RunOrder) -> None:
-        """Build the rules from this order instead of the order with which the run was started ahead."""
+        """Set the order for which the rules will be built: the first turn's, not that of the start ahead.
+
+        Call it before the rules are loaded: loaded rules do not change.
+        """
         self._order = order
 
     async def preload(self) -> None:
@@ -133,7 +136,7 @@ def _apply(act: Act, rules: NoticeRules) -> None:
     """Apply `act` to the rules; an error in it is logged, so that it fails no turn and no later notice."""
     try:
         act(rules)
-    except Exception as error:  # noqa: BLE001  # the CLI's messages, which it reports, may contain anything
+    except Exception as error:  # noqa: BLE001  # `act` may report a message of the CLI, which may contain anything
         log_fault("an event was not reported", error)
 
 

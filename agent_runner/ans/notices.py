@@ -165,7 +165,7 @@ class RunNotices:
         self._deferred.rearm(self.facts)
 
     def tool_ended(self, name: str) -> None:
-        """Record that a tool ended, well or not; conditions see it at the next `drain` only."""
+        """Record that a tool succeeded or failed; conditions see its end at the next `drain` only."""
         self.facts = replace(self.facts, completed_tools=self.facts.completed_tools | {name})
 
     def begin_turn(self, notices: Iterable[Notice] = ()) -> None:
@@ -179,7 +179,8 @@ class RunNotices:
         """Close the turn and return the outcome of its notices. Undelivered ones of the host are removed.
 
         `is_well`: whether the turn was answered. After a failed turn, the run's own notices that were
-        delivered in it become due again, except those about that turn itself; the host passes its own again.
+        delivered in it become due again, except those about that turn itself; the host passes its own notices
+        again.
         """
         if not is_well:
             for batch in self._read_batches:
@@ -251,7 +252,7 @@ class RunNotices:
     def _collect(self) -> None:
         """Pass the events and notices that have arrived since the last call to the subscribers.
 
-        A notice that waits for a tool or a condition is passed on once that has come.
+        A notice that waits is passed on once its tool has ended or its condition is true.
         """
         if self._left_over is not None:
             # What was not delivered before this turn is due at once, so it waits for no window.
@@ -274,19 +275,19 @@ class RunNotices:
         try:
             self._deferred.add(notice)
         except BadCondition as error:
-            logger.warning("notice %d is not told: %s", notice.id, one_line(str(error)))
+            logger.warning("notice %d is not delivered: %s", notice.id, one_line(str(error)))
 
     def _hand_over(self, notice: Notice, at: InjectAt) -> None:
         """Pass a notice of the host on to its subscriber; log one that is no valid event."""
         try:
             event = _event_of(notice)
         except (ValueError, OverflowError) as error:
-            logger.warning("notice %d is not told: %s", notice.id, one_line(str(error)))
+            logger.warning("notice %d is not delivered: %s", notice.id, one_line(str(error)))
             return
         self._registry.give(notice.id, event, priority=notice.priority, at=at, count=notice.count)
 
     def _consume_tools(self) -> None:
-        """Forget which tools have ended."""
+        """Forget which tools have ended: each end counts at one `drain` only."""
         self.facts = replace(self.facts, completed_tools=frozenset())
 
     def _commit(self, injection: RenderedNotices) -> str:

@@ -31,8 +31,8 @@ class NoticeEntry:
     """Whether the entry is in a batch or a notification that was not delivered yet."""
 
     @property
-    def is_owing(self) -> bool:
-        """Return whether the event happened more often than was delivered to the model."""
+    def has_undelivered(self) -> bool:
+        """Whether some occurrences of the event were not reported to the model yet."""
         return self.count > self.delivered_count
 
 

@@ -47,18 +47,18 @@ def compose(candidates: Sequence[NoticeBatch], write: Write, *, limit: int) -> R
     """Return a text with the first of `candidates` that fit in `limit` characters, at most `MAX_NOTICES`.
 
     `write` returns the text of one notification. Those of the run itself have to fit in `MAX_CHARS` together;
-    the first alone may be longer, and then no other of the run fits. Of the rest, those that
-    `may_be_summed_up` are counted by type in the last line and count as delivered; the others wait. The
+    the first alone may be longer, and then no other of the run fits. Of the candidates that do not fit, those
+    that `may_be_summed_up` are counted by type in the last line and count as delivered; the others wait. The
     result is empty if not even the first fits.
     """
     delivered = _fitting(candidates, write, limit - _FRAME - MAX_COUNT_LINE)
     if not delivered:
         return RenderedNotices()
-    rest = list(candidates[len(delivered) :])
+    undelivered = list(candidates[len(delivered) :])
     is_whole = delivered[-1].notification is candidates[len(delivered) - 1]
-    summed_up = [batch for batch in rest if batch.may_be_summed_up]
+    summed_up = [batch for batch in undelivered if batch.may_be_summed_up]
     # If only a part of the last notification was written, the rest of it waits, too.
-    waiting = len(rest) - len(summed_up) + (not is_whole)
+    waiting = len(undelivered) - len(summed_up) + (not is_whole)
     lines = [notice.text or "" for notice in delivered] + _count_line(summed_up, waiting)
     counted = (RenderedNotice(notification=batch, text=None) for batch in summed_up)
     return RenderedNotices(text="\n".join((OPEN, *lines, CLOSE)), delivered=(*delivered, *counted))
@@ -76,12 +76,12 @@ def _fitting(candidates: Sequence[NoticeBatch], write: Write, limit: int) -> lis
     for candidate in candidates[:MAX_NOTICES]:
         is_stored = candidate.notice_id is not None
         space = room_left if is_stored else min(room_left, own_room_left)
-        shown = candidate if delivered else _shortened(candidate, write, space)
-        text = write(shown)
+        notification = candidate if delivered else _shortened(candidate, write, space)
+        text = write(notification)
         if len(text) > (space if delivered else limit):
             break
-        delivered.append(RenderedNotice(notification=shown, text=text))
-        if shown is not candidate:
+        delivered.append(RenderedNotice(notification=notification, text=text))
+        if notification is not candidate:
             break
         room_left -= len(text) + 1
         own_room_left -= 0 if is_stored else len(text) + 1

@@ -93,8 +93,8 @@ class NoticeRules:
             rule.begin_turn()
         is_new = turn.turn != self._last_turn
         checkpoint = self._checkpoints.begin_turn() if is_new else None
-        about = {"turn_number": self._checkpoints.turn, "session_id": session_id}
-        self.notices.emit("agent.turn.start", "info", about)
+        payload = {"turn_number": self._checkpoints.turn, "session_id": session_id}
+        self.notices.emit("agent.turn.start", "info", payload)
         self._report_request(turn, is_new=is_new)
         self.notices.happened(checkpoint)
 
@@ -106,14 +106,14 @@ class NoticeRules:
         if outcome.error is None:
             # Reported with the next turn's prompt: this turn's model can no longer react.
             self._report(self._budgets.look_back(**self._used()), at="turn_start")
-        about = {
+        payload = {
             "turn_number": self._checkpoints.turn,
             "session_id": session_id,
             "reason": "answered" if outcome.error is None else outcome.code or "error",
             "tool_calls": self.calls.count,
             "tokens_used": self._tokens,
         }
-        self.notices.emit("agent.turn.end", "info", about)
+        self.notices.emit("agent.turn.end", "info", payload)
         delivered = self.notices.end_turn(is_well=outcome.error is None).delivered
         return delivered if outcome.error is None else ()
 
@@ -123,8 +123,8 @@ class NoticeRules:
         `session_id` is the agent's session; None if it has none.
         """
         turns = self._checkpoints.turn - self._so_far.turns
-        about = {"session_id": session_id, "turns": turns, "messages": self._messages}
-        self.notices.emit("session.end", "info", about)
+        payload = {"session_id": session_id, "turns": turns, "messages": self._messages}
+        self.notices.emit("session.end", "info", payload)
 
     def resumed(self, mode: RestoreMode, reason: str, *, session_id: str | None) -> None:
         """Report that an earlier conversation was loaded, and why in this mode.
@@ -154,7 +154,7 @@ class NoticeRules:
         self.notices.happened(*self.files.take())
 
     async def commands_ended(self, *call_ids: str) -> None:
-        """Record that the commands of these tool calls have ended, well or not."""
+        """Record that the commands of these tool calls have ended: later changes of files are by others."""
         await asyncio.to_thread(self.files.end_commands, call_ids)
 
     def model_asked(self) -> None:
@@ -179,11 +179,11 @@ class NoticeRules:
         self._report([self._context.measured(tokens, window, compaction_at=compaction_at)], at=at)
 
     def compacted(self) -> None:
-        """Record that the CLI has compacted the conversation."""
+        """Record that the CLI has compacted the conversation: a full window may be reported again."""
         self._context.compacted()
 
     def batch_ended(self, calls: list[ToolCall]) -> None:
-        """Report that tool calls which were made together have ended, before the model goes on.
+        """Report that tool calls which were made together have ended, before the model continues.
 
         A call that is repeated too often, and a limit of the turn that is nearly reached, are reported, too.
         """
@@ -215,18 +215,18 @@ class NoticeRules:
         """Report the prompt of a turn. One that is tried again, so not `is_new`, adds no further message."""
         self._last_turn = turn.turn
         self._messages += is_new  # 1 for a new turn
-        about = {
+        payload = {
             "query": turn.prompt[:MAX_QUERY_CHARS],
             "group": self._order.group,
             "turn": turn.turn,
             "kind": turn.kind,
         }
-        self.notices.emit("query.start", "info", about)
+        self.notices.emit("query.start", "info", payload)
         self.notices.learn(message_count=self._messages)
 
 
 def _loaded(mode: RestoreMode, so_far: RestoredConversation) -> dict[str, int | str]:
-    """Return the figures about a loaded conversation, by what is known of it so far.
+    """Return the figures of a loaded conversation (`so_far`) for the event that reports it.
 
     A session that was resumed (`mode`) has all of it, so the figures of a stored part are 0. A new session
     (`rehydrate`) has only that part: some exchanges and messages in full, and a summary.

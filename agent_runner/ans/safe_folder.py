@@ -72,7 +72,9 @@ class FileContent:
 
 
 def read_plain(name: str, *, limit: int, inside_fd: int | None = None) -> FileContent:
-    """Return an ordinary file of at most `limit` bytes; `name` is in the folder `inside_fd`, if one is given.
+    """Return the content of an ordinary file of at most `limit` bytes.
+
+    `name` is a path, or with `inside_fd`, the descriptor of an open folder, a name in that folder.
 
     Raises:
         OSError: it is missing, is a link, a pipe or a folder, or is longer than `limit`.

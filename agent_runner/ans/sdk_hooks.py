@@ -77,7 +77,7 @@ class NoticeHooks:
         """All notices of this turn that the model got."""
 
     def begin_turn(self) -> None:
-        """Forget what belongs to the turn before."""
+        """Forget the notices and the first answer of the turn before, and whether a hook took too long."""
         self.answered_already = None
         self._is_stuck = False
         self._with_prompt = ""
@@ -155,7 +155,7 @@ class NoticeHooks:
         """Report a call that succeeded, and remember the file that the agent now knows.
 
         The end of a command is noted, too. Of a subagent's calls, only ends of commands and edits of files
-        are noted: the files that it reads, the agent does not know.
+        are noted: the agent does not know the content of files that a subagent reads.
         """
         rules = await self._noticing.load()
         path = _path(hook_input)
@@ -209,7 +209,7 @@ class NoticeHooks:
         return self._output(hook_input, text, first_delivered=text)
 
     async def _turn_end(self, hook_input: Any) -> dict[str, Any]:
-        """Make the model go on once if there are urgent notices, so that it reads them; others wait."""
+        """Make the model continue once if there are urgent notices, so that it reads them; others wait."""
         # `stop_hook_active` is set when the model has gone on because of this hook; without the check, it
         # might never stop.
         if hook_input.get("agent_id") or hook_input.get("stop_hook_active"):
@@ -224,7 +224,7 @@ class NoticeHooks:
     async def _compacted(self, hook_input: Any) -> dict[str, Any]:
         """Deliver this turn's notices again, because a compaction removed them from the conversation.
 
-        Of those, the newest come that fit into `MAX_CHARS`; notices that are due by now follow them.
+        The newest of them that fit into `MAX_CHARS` are delivered, then notices that have become due since.
         """
         if hook_input.get("source") != "compact":  # the session has started for another reason
             return {}

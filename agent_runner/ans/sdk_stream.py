@@ -81,7 +81,7 @@ class SdkStreamEvents:
         """
         try:
             report_progress(self._progress, message)
-        except Exception as error:  # noqa: BLE001  # no answer may be lost because it is not shown on the way
+        except Exception as error:  # noqa: BLE001  # no answer may be lost because its progress cannot be shown
             log_fault("a message of the CLI was not shown", error)
         match message:
             case sdk.AssistantMessage(parent_tool_use_id=None):
@@ -179,22 +179,22 @@ def _report_text(progress: TurnProgress, event: Mapping[str, Any]) -> None:
 
 
 def _process_subagent_end(rules: NoticeRules, data: dict[str, Any]) -> None:
-    """Report that a subagent has ended, well or not, by the fields of the CLI's message."""
-    about = {"task_id": str(data.get("task_id") or "")}
+    """Report that a subagent has succeeded or failed, by the fields of the CLI's message."""
+    fields = {"task_id": str(data.get("task_id") or "")}
     summary = str(data.get("summary") or "")
     if data.get("status") == "completed":
         duration_ms = (data.get("usage") or {}).get("duration_ms") or 0
-        completed = about | {"result_summary": summary, "duration_ms": duration_ms}
+        completed = fields | {"result_summary": summary, "duration_ms": duration_ms}
         rules.notices.emit("subagent.complete", "info", completed, source="subagent")
     else:
-        failed = about | {"error_message": summary or str(data.get("status") or "no reason given")}
+        failed = fields | {"error_message": summary or str(data.get("status") or "no reason given")}
         rules.notices.emit("subagent.failed", "error", failed, source="subagent")
 
 
 def _process_cli_message(rules: NoticeRules, subtype: str, data: dict[str, Any]) -> None:
     """Report a system message of the CLI; `subtype` is its kind, and `data` has its fields."""
-    about = {"event_name": subtype, "data": data}
-    rules.notices.emit("cli.event", "info", about, source="cli", dedupe_key=subtype)
+    payload = {"event_name": subtype, "data": data}
+    rules.notices.emit("cli.event", "info", payload, source="cli", dedupe_key=subtype)
 
 
 def _tokens(content: list[Any]) -> int:

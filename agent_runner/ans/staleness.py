@@ -199,12 +199,12 @@ class KnownFiles:
         `_UNREAD`. `message` tells the agent what to do, or why the file was not read.
         """
         path = Path(name)
-        shown = path.relative_to(self._cwd) if path.is_relative_to(self._cwd) else path
+        shown_path = path.relative_to(self._cwd) if path.is_relative_to(self._cwd) else path
         return EventDraft(
             type="source.stale",
             severity="warning",
             payload={
-                "path": str(shown),
+                "path": str(shown_path),
                 "previous_hash": before.sha256[:_SHOWN_HASH],
                 "current_hash": current,
                 "message": message,

@@ -193,7 +193,7 @@ def _disabled(descriptor: int | None, stamps: list[FileStamp]) -> frozenset[str]
 
 
 def _read_text(descriptor: int | None, name: str) -> str | None:
-    """Return the text of a file in the group's folder; None, and logged, if it cannot be read."""
+    """Return the text of a file in the group's open folder; None if it cannot be read, which is logged."""
     assert descriptor is not None, "a file was listed without its folder"
     try:
         return safe_folder.read_plain(name, limit=MAX_FILE_BYTES, inside_fd=descriptor).data.decode("utf-8")

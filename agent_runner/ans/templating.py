@@ -156,9 +156,9 @@ def table(events: Sequence[FormattedEntry], name: str, *fields: str) -> Formatte
 
 
 def _cell(value: Any) -> str | int | float | bool | None:
-    """Return a value for a cell of a table; other values than numbers become text of limited length.
+    """Return a value for a cell of a table: numbers, booleans and None unchanged, any other value as text.
 
-    None stays None.
+    The text has at most `MAX_CELL_CHARS` characters.
     """
     if value is None or isinstance(value, bool | int | float):
         return value

@@ -101,12 +101,12 @@ class ToolCallEvents:
     def failed(
         self, call: ToolCall, error: str, *, duration_ms: int = 0, error_type: str = "execution_error"
     ) -> None:
-        """Report that a call has failed after so many milliseconds; `error` is the text of its result.
+        """Report that a call has failed after `duration_ms`; `error` is the text of its result.
 
-        A timeout is reported as such, whatever `error_type` says.
+        If `error` is the message of a timeout, a timeout is reported, whatever `error_type` is.
         """
         self._end(call, has_failed=True, duration_ms=duration_ms)
-        about = {
+        fields = {
             "tool_name": call.name,
             "call_id": call.id,
             "error_message": error,
@@ -114,12 +114,12 @@ class ToolCallEvents:
         }
         timeout = timeout_in(error)
         if timeout is None:
-            more = {"error_type": error_type, "retry_count": 0}
-            self._notices.emit("tool.call.failure", "error", about | more)
+            failure = {"error_type": error_type, "retry_count": 0}
+            self._notices.emit("tool.call.failure", "error", fields | failure)
             return
         seconds = timeout.seconds if timeout.seconds is not None else duration_ms / 1000
         limits = {"timeout_seconds": seconds, "timeout_ms": round(seconds * 1000)}
-        self._notices.emit("tool.call.timeout", "warning", about | limits | {"error_type": "timeout"})
+        self._notices.emit("tool.call.timeout", "warning", fields | limits | {"error_type": "timeout"})
 
     def batch_ended(self, calls: list[ToolCall]) -> None:
         """Report the outcome of calls that were made together, after all have ended."""

@@ -240,8 +240,8 @@ class Carrier:
             log.exception("the carrier broke")
             code = BROKEN_CODE
         finally:
-            # Without its carrier, the agent would work on in vain, and use its slot until the host notices
-            # the silence.
+            # Without its carrier, the agent would work for nothing, and use its slot until the host notices
+            # that the carrier is silent.
             self._kill(signal.SIGKILL)
             self._output.close()
             self._incoming.close()
@@ -492,8 +492,8 @@ class Carrier:
         """Add bytes to the output that is sent to the host.
 
         If they would make the whole output too long, none of them is added, and the run is spoiled: the
-        runner is killed, and its turn fails, because without these bytes the rest would have another meaning.
-        The output of a spoiled run is dropped.
+        runner is killed, and its turn fails, because without these bytes the output after them would mean
+        something else. The output of a spoiled run is dropped.
         """
         if self._state is CarrierState.SPOILED:
             return
@@ -624,10 +624,10 @@ class Carrier:
             for name in await asyncio.to_thread(request_names, directory):
                 if (box, name) in link.requests_sent:
                     continue
-                found = await asyncio.to_thread(read_request, directory / name)
-                if found is None:
+                request_and_version = await asyncio.to_thread(read_request, directory / name)
+                if request_and_version is None:
                     continue  # it is gone, too large, or no plain file
-                request, version = found
+                request, version = request_and_version
                 if (path := file_named_in(request)) is not None:
                     await self._wait_until_output_sent(link)
                     await self._send_changes(
@@ -655,7 +655,7 @@ class Carrier:
             await self._changed.wait()
 
     async def _end_request(self, link: HostLink, box: str, name: str) -> None:
-        """Remove a request file that the host has stored, so that a later one of its name is sent.
+        """Remove a request file that the host has stored, so that a later file of the same name is sent.
 
         A name that was not sent is ignored.
         """
@@ -672,7 +672,7 @@ class Carrier:
     def _kill(self, number: signal.Signals, *, only_runner: bool = False) -> None:
         """Send a signal to the runner and all that it started, or to the runner alone.
 
-        What has ended already is left out.
+        A process that has ended already is ignored.
         """
         with suppress(ProcessLookupError):
             if only_runner:

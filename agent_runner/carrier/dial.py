@@ -31,7 +31,10 @@ class CarrierOrder:
 
     @classmethod
     def read(cls, path: Path) -> CarrierOrder:
-        """Return the order in a JSON file. Raises `OSError`, `ValueError`."""
+        """Return the host's address and certificate and the run's token from a JSON file.
+
+        Raises `OSError`, `ValueError`, and `TypeError` for fields that are missing or unknown.
+        """
         return cls(**json.loads(path.read_text(encoding="utf-8")))
 
     async def connect(self, **hello: Any) -> tuple[CarrierConnection, CarrierMessage]:

@@ -97,7 +97,7 @@ class IncomingFiles:
         await connection.send("ready")
 
     async def _handle_change(self, message: CarrierMessage) -> None:
-        """Apply a change of a tree on the host; its changed files follow."""
+        """Apply a change of a tree on the host; the contents of its changed files arrive later."""
         target = message.text("target")
         changed = changes_from(message)
         await asyncio.to_thread(self._trees.change, target, changed)

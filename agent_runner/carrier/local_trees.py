@@ -45,7 +45,7 @@ class LocalTrees:
         return target in self._writable
 
     def update_tree(self, target: str, target_tree: Tree, *, is_whole: bool, is_writable: bool) -> list[str]:
-        """Give a tree the host's directories and links, and return the paths of the files that it lacks.
+        """Give a tree the host's directories and links; return the paths of missing and of different files.
 
         `target_tree` is the host's description; if it `is_whole`, entries that it does not have are removed
         here. `is_writable`: whether the agent may change the tree, so that its changes are looked for later.

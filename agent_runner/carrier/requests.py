@@ -20,9 +20,9 @@ Version = tuple[int, int, int]
 def request_names(directory: Path) -> list[str]:
     """Return the names of the finished request files in a mailbox directory, the oldest first.
 
-    A file whose name no host takes gets a new name before: the host would break the connection off for it.
-    There are none if the agent has removed or closed the directory. A file in its place raises
-    `NotADirectoryError`, which ends the run: somebody is at work on the carrier.
+    A file whose name the host would refuse is renamed first, because the host would end the connection. Empty
+    if the agent has removed the directory or the right to read it. A file in place of the directory raises
+    `NotADirectoryError`, which ends the run: somebody tampers with the carrier.
     """
     try:
         paths = [path for path in directory.iterdir() if not path.name.startswith(".")]
@@ -33,7 +33,7 @@ def request_names(directory: Path) -> list[str]:
 
 
 def _name_to_send(path: Path) -> str | None:
-    """Return the name of a request file, a new one if no host takes its own; None if it cannot be renamed."""
+    """Return the name of a request file, renamed if the host would refuse its name; None if that fails."""
     if REQUEST_NAME.fullmatch(path.name):
         return path.name
     name = unique_name()

@@ -42,7 +42,7 @@ class RunnerOutput:
         del self._errors[:-MAX_ERROR_BYTES]
 
     def take_errors(self) -> bytes:
-        """Return the bytes of stderr since the last call."""
+        """Return the bytes of stderr since the last call, at most the last `MAX_ERROR_BYTES`."""
         errors, self._errors = bytes(self._errors), bytearray()
         return errors
 

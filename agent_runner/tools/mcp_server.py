@@ -76,9 +76,10 @@ class ToolServer:
         return [tool.listing() for tool in self._tools_on(server).values()]
 
     async def _call(self, server: str, name: str, arguments: Any) -> dict[str, Any]:
-        """Call a tool of a server and return its result; an unknown or broken tool is a result, too.
+        """Call a tool of a server and return its result, which is marked as an error if the call failed.
 
-        `arguments` are those of the message, None if it has none.
+        An unknown tool and an exception in a tool give such a result, too. `arguments` are those of the
+        message, None if it has none.
         """
         tool = self._tools_on(server).get(name)
         if tool is None:
@@ -114,9 +115,12 @@ def _tools_of(order: RunOrder) -> dict[str, dict[str, Tool]]:
     A dashboard's worker has only a few tools of the dashboard, in Andy's own server.
     """
     is_worker = order.turn.kind == "worker"
-    own = tools_for(is_main=order.is_main, is_worker=is_worker, searches_web=order.search_tool)
-    board = () if is_worker else DASHBOARD_TOOLS
-    return {SERVER: {tool.name: tool for tool in own}, DASHBOARD: {tool.name: tool for tool in board}}
+    own_tools = tools_for(is_main=order.is_main, is_worker=is_worker, searches_web=order.search_tool)
+    dashboard_tools = () if is_worker else DASHBOARD_TOOLS
+    return {
+        SERVER: {tool.name: tool for tool in own_tools},
+        DASHBOARD: {tool.name: tool for tool in dashboard_tools},
+    }
 
 
 def _notice_tools(noticing: LazyNotices) -> dict[str, Tool]:

@@ -119,11 +119,11 @@ class NotifySelfTool(Tool):
             event_id = notices.emit(event_type, severity, payload, source=SOURCE).id
         elif note.deliver_at in notify_self.IN_THIS_TURN:
             notices.give([_notice(note, notice_id)], at=_inject_at(note))
-        about = {"message": note.message, "priority": note.priority, "event_id": event_id}
+        note_payload = {"message": note.message, "priority": note.priority, "event_id": event_id}
         if note.category == "discovery":
-            notices.emit("discovery.notable", "info", about, source=SOURCE)
+            notices.emit("discovery.notable", "info", note_payload, source=SOURCE)
         elif note.category == "checkpoint":
-            notices.emit("task.checkpoint", "info", about, source=SOURCE)
+            notices.emit("task.checkpoint", "info", note_payload, source=SOURCE)
         return event_id
 
 

@@ -21,8 +21,8 @@ def tools_for(*, is_main: bool, is_worker: bool = False, searches_web: bool = Fa
     """
     if is_worker:
         return tuple(tool for tool in DASHBOARD_TOOLS if tool.name in WORKER_TOOLS)
-    own = tuple(tool for tool in TABLE if is_main or not tool.is_only_main)
-    return (*own, WEB_SEARCH) if searches_web else own
+    tools = tuple(tool for tool in TABLE if is_main or not tool.is_only_main)
+    return (*tools, WEB_SEARCH) if searches_web else tools
 
 
 def words_of(reply: Reply) -> str:

@@ -48,8 +48,8 @@ class Tool:
         """Return the JSON Schema of the arguments as pydantic makes it, with the defaults of `preset`."""
         schema = _schema_of(self.command)
         fields = {
-            name: shown | ({"default": self.preset[name]} if name in self.preset else {})
-            for name, shown in schema["properties"].items()
+            name: field_schema | ({"default": self.preset[name]} if name in self.preset else {})
+            for name, field_schema in schema["properties"].items()
             if name not in TRANSPORT
         }
         needed = [name for name in schema.get("required", ()) if name not in TRANSPORT]
@@ -87,7 +87,7 @@ class Tool:
         """
         try:
             command = self.read(arguments)
-            self._check_words(arguments)
+            self._check_choices(arguments)
         except BadArguments as error:
             return Reply(request_id="none", ok=False, code=self.refusal, text=str(error))
         filled_in = {"turn": turn} | ({"request_id": request_id} if self.makes else {})
@@ -110,15 +110,15 @@ class Tool:
             raise BadArguments(mistakes(error)) from error
         return cast("Command", command)
 
-    def _check_words(self, arguments: dict[str, Any]) -> None:
-        """Raise `BadArguments` if an argument has a word that the model is not offered for it.
+    def _check_choices(self, arguments: dict[str, Any]) -> None:
+        """Raise `BadArguments` if an argument is none of the values that its schema lists (`enum`).
 
         The command itself accepts any word, since it leaves the check to the host.
         """
         wrong = [
-            f"{name}: use one of {', '.join(shown['enum'])}"
-            for name, shown in self.schema()["properties"].items()
-            if "enum" in shown and arguments.get(name) not in (None, *shown["enum"])
+            f"{name}: use one of {', '.join(field_schema['enum'])}"
+            for name, field_schema in self.schema()["properties"].items()
+            if "enum" in field_schema and arguments.get(name) not in (None, *field_schema["enum"])
         ]
         if wrong:
             raise BadArguments(_refusal_of(wrong))
@@ -137,8 +137,8 @@ def _refusal_of(lines: Iterable[str]) -> str:
     reasons = [
         line if len(line) <= MAX_MISTAKE_CHARS else f"{line[: MAX_MISTAKE_CHARS - 1]}…" for line in lines
     ]
-    others = [f"and {len(reasons) - MAX_MISTAKES:,} more"] if len(reasons) > MAX_MISTAKES else []
-    return "The arguments do not fit. " + "; ".join([*reasons[:MAX_MISTAKES], *others])
+    ending = [f"and {len(reasons) - MAX_MISTAKES:,} more"] if len(reasons) > MAX_MISTAKES else []
+    return "The arguments do not fit. " + "; ".join([*reasons[:MAX_MISTAKES], *ending])
 
 
 _CHECKED_ANYWAY = (
@@ -167,8 +167,8 @@ def _shortened(schema: Any, *, is_parameters: bool = False) -> Any:
         kinds = [kind for kind in shortened.get("anyOf", ()) if kind != {"type": "null"}]
         if len(kinds) == 1:
             # The only kind besides null takes the place of `anyOf`. The order of the keys is for a reader.
-            rest = {name: value for name, value in shortened.items() if name != "anyOf"}
-            shortened = rest | kinds[0] if "default" in rest else kinds[0] | rest
+            without_kinds = {name: value for name, value in shortened.items() if name != "anyOf"}
+            shortened = without_kinds | kinds[0] if "default" in without_kinds else kinds[0] | without_kinds
             shortened = {name: value for name, value in shortened.items() if name not in _CHECKED_ANYWAY}
     if "enum" in shortened:
         shortened.pop("type", None)

@@ -151,12 +151,12 @@ class ContextManager:
     def join_summary(self, session_summary: str, *, now_ms: int) -> None:
         """Merge the summary that the CLI, the agent's program, wrote at a compaction into the stored one."""
         with self.files.changing(now_ms) as draft:
-            old = draft.context.conversation
-            summary = merged(old.running_summary, self._redacted(session_summary))
+            conversation = draft.context.conversation
+            summary = merged(conversation.running_summary, self._redacted(session_summary))
             # The messages that the session summed up are not known. With this mark among the ids, the summary
-            # is made anew when any earlier message is deleted. It comes last, because only the newest ids are
-            # stored.
-            earlier_ids = (each for each in old.folded if each != FROM_SESSION)
+            # is made again when any earlier message is deleted. It comes last, because only the newest ids
+            # are stored.
+            earlier_ids = (each for each in conversation.folded if each != FROM_SESSION)
             _set_summary(draft, summary, folded=(*earlier_ids, FROM_SESSION))
 
     def stored_turns(self, *, now_ms: int) -> set[int]:
@@ -222,8 +222,9 @@ class ContextManager:
     def correct(self, change: Correct, *, now_ms: int) -> ContextSnapshot | None:
         """Take a snapshot, then replace the group's context and plans by what `change` returns for them.
 
-        The id of the agent's session is dropped: the session would still contain what was corrected. An error
-        of `change` is raised, and leaves all as it was. Return the new snapshot; None if none was needed.
+        The id of the agent's session is dropped: the session would still contain what was corrected. If
+        `change` raises, its error is raised and nothing is changed. Return the new snapshot; None if none was
+        needed.
         """
         with self.files.changing(now_ms) as draft:
             # First, because it may refuse: then no snapshot is taken.
@@ -465,19 +466,19 @@ class ContextManager:
         contents = self.files.snapshots.read(name)
         with self.files.changing(now_ms) as draft:
             snapshot = self._take_snapshot(draft, now_ms, "restore")
-            old = draft.context
+            present = draft.context
             # A message counts as added if the snapshot or the present context records it as added. All
             # messages of turns up to the `floor` of either count, too.
-            registered = contents.context.conversation.seen.up_to(old.conversation.seen.floor)
+            registered = contents.context.conversation.seen.up_to(present.conversation.seen.floor)
             conversation = contents.context.conversation.model_copy(
-                update={"seen": registered.with_ids(old.conversation.seen.ids)}
+                update={"seen": registered.with_ids(present.conversation.seen.ids)}
             )
             draft.workflow = contents.workflow
             draft.context = contents.context.model_copy(
                 update={
                     "conversation": conversation,
-                    "revision": old.revision,
-                    "sdk": memory.without_session(old.sdk),
+                    "revision": present.revision,
+                    "sdk": memory.without_session(present.sdk),
                     "pending_user": None,
                 }
             )

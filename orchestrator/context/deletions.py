@@ -80,7 +80,7 @@ class DeletionSync:
 
         Raises:
             ExceptionGroup: it failed in some groups for an unexpected reason; it was done in all others. The
-                host tries again, and notifies the owner if it goes on.
+                host tries again, and notifies the owner if it keeps failing.
         """
         failures: list[Exception] = []
         if self._removals is not None:

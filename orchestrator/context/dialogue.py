@@ -103,10 +103,9 @@ def registered(
 
 
 def closed(context: Context, *, through_turn: int | None = None) -> Context:
-    """Return the context without its messages and their summary.
+    """Return the context without its messages and their summary, as `/clear` leaves it.
 
-    No message of a turn up to `through_turn` can be added again; with None, no more turns are shut out than
-    before.
+    No message of a turn up to `through_turn` can be added again; with None, the earlier limit stays.
     """
     conversation = context.conversation.model_copy(
         update={
@@ -234,7 +233,8 @@ def _present_form(
 ) -> ContextMessage:
     """Return a message unchanged, unless its id is in `message_ids`.
 
-    Then it has its present text, which `messages` has by id; the note `TAKEN_BACK` if it is not in there.
+    Then it gets its present text, which `messages` has by id, or the note `TAKEN_BACK` if `messages` lacks
+    it.
     """
     if message.id not in message_ids:
         return message
@@ -245,9 +245,9 @@ def _present_form(
 def _is_summed_up(conversation: Dialogue, message_ids: Collection[str]) -> bool:
     """Return whether the conversation's summary contains, or may contain, texts of `message_ids`.
 
-    Of a summary that the agent's session wrote, and of those of older versions, it is not recorded which
-    messages are in it: any message that was ever added may be. Of a long conversation only the newest
-    messages of the summary are recorded: any message before them may be in it, too.
+    For a summary that the agent's session or an older version of Andy wrote, its messages are not recorded:
+    any message that was ever added may be in it. For a long conversation, only the newest messages of the
+    summary are recorded: any message before them may be in it, too.
     """
     folded = conversation.folded
     if not conversation.running_summary:

@@ -85,11 +85,11 @@ class ExtractiveSummarizer:
         return "\n".join(_texts_that_fit(_newest_with_decision(sentences)))
 
 
-def merged(old: str, add: str) -> str:
-    """Return two summaries as one of at most `MAX_SUMMARY_WEIGHT`; repeated sentences appear once."""
+def merged(old: str, newer: str) -> str:
+    """Return an old and a newer summary as one of at most `MAX_SUMMARY_WEIGHT`, each sentence once."""
     # The second summary is folded in like an answer; its id and time are not used.
-    added = ContextMessage(id="-", role="assistant", content=add, ts="")
-    return ExtractiveSummarizer().fold(old, [added] if add.strip() else [])
+    added = ContextMessage(id="-", role="assistant", content=newer, ts="")
+    return ExtractiveSummarizer().fold(old, [added] if newer.strip() else [])
 
 
 def split(text: str) -> list[str]:
@@ -123,7 +123,7 @@ def _cut_to_limit(sentence: str) -> list[str]:
 
 
 def _unique(sentences: Sequence[_Sentence]) -> list[_Sentence]:
-    """Return the sentences without repetitions; a repeated one stays at the place where it stood last."""
+    """Return the sentences without repetitions; of equal sentences, the last one stays."""
     last = {sentence.text: number for number, sentence in enumerate(sentences)}
     return [sentence for number, sentence in enumerate(sentences) if last[sentence.text] == number]
 
@@ -185,7 +185,7 @@ def _trigrams(text: str) -> frozenset[str]:
 
 
 def _ranks(grams: Sequence[frozenset[str]]) -> list[float]:
-    """Return the TextRank of each sentence, whose groups of three characters are given.
+    """Return the TextRank of each sentence; `grams` has the groups of three characters of each.
 
     A sentence that resembles many high-ranking sentences ranks high.
     """

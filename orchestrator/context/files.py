@@ -52,12 +52,15 @@ MAX_SET_ASIDE = 5
 """The number of unreadable files of each name that are retained beside the good one."""
 
 
+RepairKind = Literal["corrupt", "unknown_version", "dangling"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextRepair:
     """A part of a context that was found damaged at a load and repaired. The owner is notified once."""
 
     folder: str
-    kind: Literal["corrupt", "unknown_version", "dangling"]
+    kind: RepairKind
     """`dangling`: the context named an active plan or task that was gone."""
     text: str
     """A sentence for a person."""
@@ -358,7 +361,7 @@ class ContextFiles:
         # A revision number must not be used twice, or the next snapshot would be taken for an older one.
         return max((snapshot.revision for snapshot in self.snapshots.listed()), default=0)
 
-    def _set_aside(self, name: str, kind: str, now_ms: int) -> str:
+    def _set_aside(self, name: str, kind: RepairKind, now_ms: int) -> str:
         """Rename the bad file `name`, and return its new name; `kind` is its problem, see `ContextRepair`.
 
         Only the newest `MAX_SET_ASIDE` files that were renamed for the same problem stay; older ones are
@@ -374,7 +377,7 @@ class ContextFiles:
                 old.unlink()
         return aside
 
-    def _report_repair(self, kind: Any, text: str, moved_to: str | None = None) -> None:
+    def _report_repair(self, kind: RepairKind, text: str, moved_to: str | None = None) -> None:
         """Log a repair and report it; `moved_to` is the new name of the bad file, if there is one."""
         log.warning("context.repaired", group=self.folder, kind=kind, text=text, moved_to=moved_to)
         self.report(ContextRepair(folder=self.folder, kind=kind, text=text, moved_to=moved_to))

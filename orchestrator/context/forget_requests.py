@@ -70,8 +70,8 @@ class ForgetRequests:
         `CONFIRM_MS` makes the removal due, and it is carried out soon; a later one counts as a first request.
         While a removal is due, a repeated request gets the reply to a confirmation. A request to forget
         somebody else is refused. Reactions, messages of hooks and those longer than `MAX_CHARS` are no
-        requests. `text` is the message without the words that call Andy; `is_asked` says whether it calls
-        him.
+        requests. `text` is the message without the words that call Andy; `is_asked` says whether the message
+        calls Andy.
         """
         if message.reaction or not is_asked or is_hook(message.sender) or len(text) > MAX_CHARS:
             return None
@@ -143,9 +143,7 @@ async def _requests_for_another(tx: Tx, group: Group, text: str) -> bool:
 
 
 def _plain_text(text: str) -> str:
-    """Return a text in lower case, without invisible characters, commas, repeated spaces and final
-    punctuation.
-    """
+    """Return a text in lower case, without invisible characters, commas, extra spaces and end punctuation."""
     visible = _UNSEEN.sub("", normalized("NFKC", text.strip()))
     return " ".join(visible.replace(",", " ").lower().split()).strip(" .!~…。")
 

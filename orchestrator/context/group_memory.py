@@ -458,11 +458,12 @@ def _items_meant_by(items: Sequence[RememberedItem], about: str) -> ItemSelectio
     return ItemSelection(terms=tuple(term.casefold() for term in message_search.parse_terms(about)))
 
 
-def _with_mentions(known: KnownPerson, items: Iterable[RememberedItem]) -> KnownPerson:
+def _with_mentions(known_person: KnownPerson, items: Iterable[RememberedItem]) -> KnownPerson:
     """Return a person's record with those of `items` as mentions that have the person's name. Pure."""
-    mentioned = (item for item in items if person_names.is_named(item.text, known.person.name))
+    mentioned = (item for item in items if person_names.is_named(item.text, known_person.person.name))
     return replace(
-        known, mentions=tuple(Mention(id=item.id, kind=item.kind, text=item.text) for item in mentioned)
+        known_person,
+        mentions=tuple(Mention(id=item.id, kind=item.kind, text=item.text) for item in mentioned),
     )
 
 
@@ -482,7 +483,7 @@ def _owner_lines(text: str) -> list[str]:
 
 async def _reminders_to_itself(tx: Tx, folder: Folder, *, with_ended: bool) -> list[RememberedItem]:
     """Return the reminders of a group's agent to itself; with `with_ended`, also those that are over."""
-    # The host's notices, lines that the agent's next prompts have, are nobody's notes.
+    # Only those that the agent made: the host's own notices are lines for its next prompts, no reminders.
     own = await notices.of_group(tx, folder, maker=NoticeMaker.SELF, with_ended=with_ended, limit=None)
     return [
         RememberedItem(id=f"notice.{notice.id}", kind="reminder", text=notice.message)
@@ -540,8 +541,8 @@ def _forget_context(manager: ContextManager, selection: ItemSelection, *, now_ms
             len(session.active_files),
         ):
             return workflow
-        is_current_left = any(plan.id == workflow.current_plan_id for plan in plans)
-        current = workflow.current_plan_id if is_current_left else None
+        has_current_plan = any(plan.id == workflow.current_plan_id for plan in plans)
+        current = workflow.current_plan_id if has_current_plan else None
         # `ai_session` only copies other fields, and may name a removed plan: the next write fills it again.
         metadata = workflow.metadata.model_copy(update={"ai_session": AiSession()})
         return workflow.model_copy(update={"plans": plans, "current_plan_id": current, "metadata": metadata})
@@ -607,9 +608,9 @@ def _unsearched_text(unsearched: Sequence[str]) -> str:
     if not unsearched:
         return ""
     names = ", ".join(unsearched[:MAX_NAMED_FILES])
-    more = f" and {len(unsearched) - MAX_NAMED_FILES} more" if len(unsearched) > MAX_NAMED_FILES else ""
-    why = "as they cannot be read now, are links, too large or too many"
-    return f" Not searched: {names}{more}, {why}: read them yourself."
+    more_names = f" and {len(unsearched) - MAX_NAMED_FILES} more" if len(unsearched) > MAX_NAMED_FILES else ""
+    reasons = "as they cannot be read now, are links, too large or too many"
+    return f" Not searched: {names}{more_names}, {reasons}: read them yourself."
 
 
 def _line_filter(kind: str, selection: ItemSelection) -> Callable[[str], str]:

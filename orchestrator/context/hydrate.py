@@ -110,8 +110,9 @@ def hydrated(
         return Hydrated()
     limited = _with_fitting_meta(parts, counter)
     fitted = _shrunk_to_fit(limited, counter)
-    # The limit of the lines on plans may have cost decisions and files. As many of them as fit return, but
-    # only if nothing of more worth had to be left out: then `_shrunk_to_fit` returned its argument itself.
+    # The limit of the lines on plans may have cost decisions and files. As many of them as fit are added
+    # back, but only if nothing of more worth had to be left out: then `_shrunk_to_fit` returned its argument
+    # itself.
     parts = _with_newest_listed(fitted, parts, counter) if fitted is limited else fitted
     lines = _whole_text_lines(parts)
     # Without a message, the age is that of the stored context. 0 stands for a time that cannot be read.
@@ -294,9 +295,9 @@ def _fitting_lines(detail: Sequence[str], counter: TokenCounter) -> tuple[str, .
 
 
 def _shrunk_to_fit(parts: _Parts, counter: TokenCounter) -> _Parts:
-    """Leave out the parts of least worth, one after the other, until the whole text fits its limits.
+    """Return the parts made smaller, those of least worth first, until the whole text fits its limits.
 
-    It may still not fit if nothing more can be left out.
+    The same object is returned if it fits already. It may still not fit if nothing more can be left out.
     """
     while not _fits(_whole_text_lines(parts), counter):
         smaller = _one_step_smaller(parts)
@@ -307,10 +308,9 @@ def _shrunk_to_fit(parts: _Parts, counter: TokenCounter) -> _Parts:
 
 
 def _with_newest_listed(parts: _Parts, whole: _Parts, counter: TokenCounter) -> _Parts:
-    """Return `parts` with as many of the newest decisions and files of `whole` as the whole text has room
-    for.
+    """Return `parts` with as many of the newest decisions and files of `whole` as fit into the whole text.
 
-    Decisions come first, then files.
+    Decisions are added first, then files.
     """
     more_decisions = range(len(parts.decisions) + 1, len(whole.decisions) + 1)
     candidates = [replace(parts, decisions=_last(whole.decisions, number)) for number in more_decisions]

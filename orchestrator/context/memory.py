@@ -178,7 +178,7 @@ def with_checkpoint(sdk: Sdk, turn: int, uuid: str) -> Sdk:
 
 
 def capped(context: Context) -> Context:
-    """Return the context with every list and text cut to its limit."""
+    """Return the context with its lists, summary and other short texts cut to their limits; messages stay."""
     memory, conversation, sdk = context.memory, context.conversation, context.sdk
     decisions = [script.shortened(text, MAX_DECISION_CHARS) for text in memory.last_decisions if text.strip()]
     files = [text for text in memory.open_files if text.strip() and len(text) <= MAX_PATH_CHARS]

@@ -34,7 +34,9 @@ def merged(base: Context, disk: Context, mine: Context) -> Context:
 
 
 def _memory(base: Memory, disk: Memory, mine: Memory) -> Memory:
-    """Return the merged memory of two that were changed from the same `base`; `mine` is saved later.
+    """Return the merged memory of two that were changed from the same `base`.
+
+    `disk` was saved meanwhile by another process; `mine` is saved now.
 
     A single value is that of `mine` if it was changed there, else that of `disk`; lists have the changes of
     both sides.
@@ -54,7 +56,9 @@ def _memory(base: Memory, disk: Memory, mine: Memory) -> Memory:
 
 
 def _conversation(base: Dialogue, disk: Dialogue, mine: Dialogue) -> Dialogue:
-    """Return the merged dialogue of two that were changed from the same `base`; `mine` is saved later.
+    """Return the merged dialogue of two that were changed from the same `base`.
+
+    `disk` was saved meanwhile by another process; `mine` is saved now.
 
     A message that left the window of newest messages on one side is not in the result's window either.
     """
@@ -85,6 +89,8 @@ def _not_evicted(window: Iterable[ContextMessage], *, other: Dialogue) -> list[C
 def _sdk(base: Sdk, disk: Sdk, mine: Sdk) -> Sdk:
     """Return the merged state of the SDK's session, changed on two sides from the same `base`.
 
+    `disk` was saved meanwhile by another process; `mine` is saved now.
+
     If the two sides have different sessions, the side that changed the session counts, `mine` if both did.
     """
     history = _merged_items(base.history, disk.history, mine.history)
@@ -105,24 +111,26 @@ def _sdk(base: Sdk, disk: Sdk, mine: Sdk) -> Sdk:
 
 
 def _checkpoints(disk: Sequence[Checkpoint], mine: Sequence[Checkpoint]) -> tuple[Checkpoint, ...]:
-    """Return the checkpoints of both sides in the order of turns.
+    """Return the checkpoints of both sides in the order of turns, one a turn.
 
-    For a turn that both have, that of `mine`.
+    Where both sides have one for a turn, that of `mine` (saved now) counts, not that of `disk` (saved
+    meanwhile).
     """
     by_turn = {checkpoint.turn: checkpoint for checkpoint in (*disk, *mine)}
     return tuple(by_turn[turn] for turn in sorted(by_turn))
 
 
 def _changed_value(base: T, disk: T, mine: T) -> T:
-    """Return the merged value: `mine` if it was changed from `base`, else `disk`."""
+    """Return the merged value: `mine`, saved now, if it differs from `base`, else `disk`, saved before."""
     return disk if mine == base else mine
 
 
 def _merged_items(base: Sequence[str], disk: Sequence[str], mine: Sequence[str]) -> tuple[str, ...]:
     """Return the merged list of two that were changed from the same `base`; each item once.
 
-    First come the items of `disk`, without those that `mine` has removed from `base`, then the items that
-    `mine` has added. An item that both sides have added is among those of `mine`.
+    `disk` was saved meanwhile by another process; `mine` is saved now. First come the items of `disk`,
+    without those that `mine` has removed from `base`, then the items that `mine` has added. An item that both
+    sides have added is among those of `mine`.
     """
     removed = set(base) - set(mine)
     new = [item for item in mine if item not in base]

@@ -33,8 +33,8 @@ def question_text(exchange: TurnExchange, group: Group, *, name: str) -> str:
 def answer_text(exchange: TurnExchange) -> str:
     """Return the part of a turn's answer that was shown to people; empty if the agent chose to be silent."""
     # `for_people` leaves out what the agent wrote for itself (`<internal>`).
-    shown = (for_people(text) for text in exchange.said)
-    return "\n\n".join(text for text in shown if text and not is_silence(text))
+    visible_texts = (for_people(text) for text in exchange.said)
+    return "\n\n".join(text for text in visible_texts if text and not is_silence(text))
 
 
 def is_conversation(exchange: TurnExchange) -> bool:

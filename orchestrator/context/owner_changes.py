@@ -159,9 +159,9 @@ def without_decision(contents: SnapshotContents, text: str) -> SnapshotContents:
 
 
 def _memory_with_next_task(contents: SnapshotContents, plans: workflow.Workflow) -> Memory:
-    """Return the memory of `contents`; if its active task has ended in `plans`, with the plan's next task.
+    """Return the memory of `contents`, with the plan's next task if the active one has ended in `plans`.
 
-    No task is active then if the plan has no next one.
+    If the plan has no next task, no task is active.
     """
     memory_now = contents.context.memory
     plan = plans.plan(memory_now.active_plan_id)

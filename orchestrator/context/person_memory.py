@@ -204,8 +204,8 @@ async def note(
     text = redact(" ".join(request.about.replace("\0", " ").split()))
     if not text or len(text) > wire.MAX_NOTE_CHARS:
         raise NoteRefused(f"A note is a sentence of 1 to {wire.MAX_NOTE_CHARS} characters.")
-    is_known = await memory_notes.is_stored(tx, group.folder, request_id=request_id)
-    if not is_known and await memory_notes.count(tx, group.folder) >= MAX_NOTES:
+    is_stored = await memory_notes.is_stored(tx, group.folder, request_id=request_id)
+    if not is_stored and await memory_notes.count(tx, group.folder) >= MAX_NOTES:
         raise NoteRefused(f"There are {MAX_NOTES} notes of this chat: have some forgotten first.")
     people_of_group = await people.known_people(tx, group.folder)
     said_by = await person_records.askers_of(tx, turn.id) if turn is not None else []
@@ -238,13 +238,15 @@ async def notes_of(tx: Tx, folder: Folder) -> list[NoteView]:
     return [_view(note, note.id, names) for note in await memory_notes.of_group(tx, folder)]
 
 
-async def known_of(tx: Tx, group: Group, address: str) -> KnownPerson:
+async def known_of(tx: Tx, group: Group, address_or_name: str) -> KnownPerson:
     """Return what is stored about the person of a group with this address or name.
 
     Raises:
         UnknownPerson, AmbiguousPerson: it is not clear who is meant.
     """
-    return await _known_of(tx, group, people.named(await people.known_people(tx, group.folder), address))
+    return await _known_of(
+        tx, group, people.named(await people.known_people(tx, group.folder), address_or_name)
+    )
 
 
 async def known_for(
@@ -315,6 +317,6 @@ def _view(note: MemoryNote, number: int, names: dict[str, str]) -> NoteView:
 def _names_or_addresses(addresses: Iterable[str], names: dict[str, str]) -> tuple[str, ...]:
     """Return the names of the people with these addresses, each once.
 
-    The address where it is not in `names`.
+    An address that is not in `names` is returned itself.
     """
     return tuple(dict.fromkeys(names.get(address, address) for address in addresses))

@@ -228,7 +228,7 @@ class PersonRemovals:
         later sweep tries again.
 
         Raises:
-            ContextBusy, OSError: a file cannot be written now; a later call begins anew.
+            ContextBusy, OSError: a file cannot be written now; a later call starts from the beginning.
         """
         if await self._database.read(lambda tx: _must_wait(tx, removal)):
             return
@@ -262,7 +262,8 @@ class PersonRemovals:
     async def _report_delay(self, removal: PersonRemoval, *, reason: str) -> None:
         """Notify the chat that waits for a removal, and the owner, that it has failed and is tried again.
 
-        Each gets one message a removal, however often it fails; the owner one for each different `reason`.
+        The chat gets one message a removal, however often it fails, and the owner one for each different
+        `reason`.
         """
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
@@ -322,8 +323,9 @@ class PersonRemovals:
 
 
 async def _must_wait(tx: Tx, removal: PersonRemoval) -> bool:
-    """Return whether a removal must wait: a turn runs in the group, or a queued turn has a question of the
-    person.
+    """Return whether a removal must wait for a turn of its group.
+
+    It must while a turn runs, and while a queued turn has a question of the person.
     """
     for turn in await turns.unsettled_of(tx, removal.folder):
         if turn.state is TurnState.RUNNING:
@@ -675,7 +677,7 @@ def without_person(text: str, facts: RemovalFacts) -> str:
 
     text = _ARCHIVED.sub(without_theirs, text)
     for answer in facts.answers:
-        # An answer stands after the assistant's name, such as `**Andy**: Yes.`; the archive cuts a long one.
+        # An answer follows the assistant's name, as in `**Andy**: Yes.`; the archive cuts a long one.
         if archived_answer := answer.text.strip()[:MAX_ARCHIVED_CHARS]:
             text = text.replace(f"**: {archived_answer}", f"**: {ANSWER_REPLACEMENT}")
     return text

@@ -285,7 +285,7 @@ class ContextRecorder:
         notified of repairs. Nothing happens if the group is gone.
 
         Raises:
-            ContextBusy, OSError: the context cannot be written now; a later call makes up for it.
+            ContextBusy, OSError: the context cannot be written now; a later call adds what is missing.
         """
         async with self._locks[folder]:
             unread = await self._database.read(
@@ -355,8 +355,8 @@ class ContextRecorder:
     def _note_copied(self, folder: Folder, version: int | None) -> None:
         """Record which version of a group's context was copied for its container.
 
-        The next sweep copies a context again that has another version. Nothing is recorded if `version` is
-        None, as there was no context before the copy.
+        When the context has another version, the next sweep copies it again. Nothing is recorded if `version`
+        is None, as there was no context before the copy.
         """
         if version is not None:
             self._copied_versions[folder] = version
@@ -461,7 +461,7 @@ class ContextRecorder:
     def _take_snapshot(self, folder: Folder, now_ms: int) -> int:
         """Take a snapshot of a group's context, unless nothing changed since the newest one.
 
-        None is taken either if the newest is less than `SNAPSHOT_MS` old. Return when the next one is due, in
+        Nor is one taken while the newest is less than `SNAPSHOT_MS` old. Return when the next one is due, in
         epoch milliseconds. Blocks.
         """
         manager = self.manager(folder)

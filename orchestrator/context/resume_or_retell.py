@@ -75,7 +75,7 @@ class _SessionState:
 
 
 def plan_restore(facts: RestoreFacts) -> RestoreDecision:
-    """Return the decision how a conversation goes on in a new container.
+    """Return the decision how a conversation continues in a new container.
 
     Its session is resumed if its transcript is usable, not too old and fits the model; the turns that it
     lacks at its end are added. Otherwise a new session begins.
@@ -216,7 +216,7 @@ def _session_state(facts: RestoreFacts) -> _SessionState:
 def _from_checkpoint(
     transcript: Transcript, session_state: _SessionState, resumed: RestoreDecision
 ) -> RestoreDecision:
-    """Return the decision `resumed`, going on right before a question without an answer if there is one.
+    """Return the decision `resumed`; the session continues right before an unanswered question, if any.
 
     That is the first question in the transcript after the newest answered turn. It is dropped from the
     session because it will be asked again, or has failed for good.

@@ -209,10 +209,10 @@ def _facts_without_store(session_id: str | None, *, now_ms: int) -> RestoreFacts
 
 
 def _unchecked_restoration(facts: RestoreFacts) -> Restoration:
-    """Return the order to resume the session without a check, or to begin a new one if there is none.
+    """Return how a new container continues a conversation whose stored context could not be read.
 
-    It is for a stored conversation that could not be read: the session gets nothing of it. Facts that were
-    read are used.
+    The session is resumed, or a new one begins, without any text of the stored context. The facts that could
+    be read decide, such as a transcript that is missing.
     """
     transcript_read = facts.transcript
     # Only the turns that the session has: for a missing one, texts of the stored context would be needed.
@@ -260,7 +260,7 @@ class _PlannedRestore:
         )
 
     def figures(self) -> dict[str, int]:
-        """Return figures about the text that the container gets, to be published with the event."""
+        """Return figures about the text that the container gets, for the event `conversation.restored`."""
         hydrated = self.delta_text if self.decision.session_id is not None else self.whole_text
         return {
             "messages_in_window": len(hydrated.message_ids),

@@ -125,11 +125,11 @@ def checked(text: str, sources: Sequence[str]) -> str:
     if script.weight(clean) > script.MAX_SUMMARY_WEIGHT:
         raise SummaryRefused(f"The summary is too long ({len(clean)} characters).")
     # The next session takes invented paths and ids for memories, so one of them spoils the whole summary.
-    known = "\n".join(sources).casefold()
+    source_text = "\n".join(sources).casefold()
     for match in _CHECKED_NAMES.finditer(clean):
         # Without the punctuation of the sentence, which the pattern may have taken along.
         name = match.group().rstrip(".,;:!?)]}").casefold()
-        if name and name not in known:
+        if name and name not in source_text:
             raise SummaryRefused("The summary names what nobody spoke of.")
     return clean
 

@@ -124,10 +124,10 @@ class TokenFactors:
         whatever model.
         """
         with self._lock:
-            known = self._read()
+            factors = self._read()
             # The mapping has the models in the order in which they were learned.
-            last_learned = next(reversed(known.values()), START_FACTOR)
-            return last_learned if model is None else known.get(model, START_FACTOR)
+            last_learned = next(reversed(factors.values()), START_FACTOR)
+            return last_learned if model is None else factors.get(model, START_FACTOR)
 
     def learn(self, model: str, *, counted: int, reported: int) -> float:
         """Adjust a model's factor by one text, store it and return it. A failed write is only logged.

@@ -139,8 +139,8 @@ def read(
 def remove_all(sessions: Path, folder: str) -> None:
     """Delete the transcripts of all sessions of a group. Blocks; follows no link.
 
-    `sessions` is `data/sessions`, `folder` the group's folder. Nothing happens if there are none. Whatever a
-    container has put in the place of a file or a directory keeps no other transcript from being deleted.
+    `sessions` is `data/sessions`, `folder` the group's folder. Nothing happens if there are none. If a
+    container has put something else in the place of a file or a directory, all others are still deleted.
 
     Raises:
         OSError: one cannot be deleted, or the directories that contain them cannot be entered; all others
@@ -348,8 +348,8 @@ def _follow_parents(entries: dict[str, _Entry]) -> Transcript:
     """Return the conversation in the entries of a transcript, which are by uuid in the order of the file.
 
     It is the last entry, its parent, the parent of that and so on, in the order oldest first. The agent's
-    program follows them in the same way. Other entries, such as those of a branch that was left, are not in
-    it. The state is `HEADLESS` if the oldest entry found has a parent that is missing, or if parents form a
+    program follows them in the same way. Other entries, such as those of an abandoned branch, are not in it.
+    The state is `HEADLESS` if the oldest entry found has a parent that is missing, or if parents form a
     circle.
     """
     if not entries:

@@ -165,7 +165,7 @@ class Workflow(StoredModel):
         return next((plan for plan in self.plans if plan.id == plan_id), None)
 
     def id_changed_by(self, request_id: str | None) -> str | None:
-        """Return what the request with this id changed or made, as `requests` has it.
+        """Return the id of the plan or task that the request with this id changed or made, as in `requests`.
 
         None if no such request was carried out, or `request_id` is None.
         """
@@ -324,16 +324,16 @@ def with_task(
         now_ms=now_ms,
     )
     if outputs := fields.get("outputs"):
-        new = _checked_list("output", outputs)
-        changes["outputs"] = tuple(dict.fromkeys((*task.outputs, *new)))[-MAX_LISTED:]
+        new_outputs = _checked_list("output", outputs)
+        changes["outputs"] = tuple(dict.fromkeys((*task.outputs, *new_outputs)))[-MAX_LISTED:]
     if (dependencies := fields.get("dependencies")) is not None:
         changes["dependencies"] = _checked_dependencies(plan, task, dependencies)
     task = task.model_copy(update=changes)
     # A changed task stays at its place, because the tasks are in the order of work.
-    others = [each for each in plan.tasks if each.id != task.id]
+    other_tasks = [each for each in plan.tasks if each.id != task.id]
     # A new task is not among the plan's yet: it goes to the end.
-    position = next((index for index, each in enumerate(plan.tasks) if each.id == task.id), len(others))
-    plan = plan.model_copy(update={"tasks": (*others[:position], task, *others[position:])})
+    position = next((index for index, each in enumerate(plan.tasks) if each.id == task.id), len(other_tasks))
+    plan = plan.model_copy(update={"tasks": (*other_tasks[:position], task, *other_tasks[position:])})
     plan = plan.model_copy(update={"status": _status_by_tasks(plan)})
     # With the plan's id, because ids of tasks are unique only within a plan.
     changed_id = _id_in_requests(plan, task)
@@ -341,7 +341,7 @@ def with_task(
 
 
 def task_changed_by(workflow: Workflow, request_id: str | None, plan_id: str) -> PlanTask:
-    """Return the task that the request with this id changed or made. It was carried out before.
+    """Return the task that the request with this id, which was carried out before, changed or made.
 
     `plan_id` is the plan to look into if an older version, which did not store the plan, carried it out.
 
@@ -408,7 +408,7 @@ def next_task(plan: Plan) -> PlanTask | None:
     """
     ended = {task.id for task in plan.tasks if task.status.is_over}
     in_progress = [task for task in plan.tasks if task.status is PlanStatus.IN_PROGRESS]
-    # A cancelled task counts as ended: a task that depends on it would otherwise wait for ever.
+    # A cancelled task counts as ended: a task that depends on it would otherwise never be next.
     ready = [
         task
         for task in plan.tasks
@@ -485,7 +485,7 @@ def _new_task(task_id: str, plan_id: str, title: str, now_ms: int) -> PlanTask:
 
 
 def _with_plan(workflow: Workflow, plan: Plan, now_ms: int) -> Workflow:
-    """Return the workflow with `plan` in place of the plan with its id, marked as updated now."""
+    """Return the workflow with `plan`, marked as updated now, in place of its plan with the same id."""
     plan = plan.model_copy(update={"updated_at": iso(now_ms)})
     return workflow.model_copy(
         update={"plans": tuple(plan if each.id == plan.id else each for each in workflow.plans)}
@@ -589,5 +589,9 @@ def _checked_status(word: str) -> PlanStatus:
 
 def _list_of_ids(ids: Iterable[str]) -> str:
     """Return a sentence that lists the first 20 ids, to be added to an error."""
-    known = list(ids)
-    return f" There are: {', '.join(known[:20])}." if known else " There is none yet: create a plan first."
+    known_ids = list(ids)
+    return (
+        f" There are: {', '.join(known_ids[:20])}."
+        if known_ids
+        else " There is none yet: create a plan first."
+    )

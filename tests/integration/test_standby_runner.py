@@ -15,7 +15,7 @@ from tests.processes.runner import PLAIN, RUN, RunnerProcess, order_of
 
 pytestmark = pytest.mark.slow
 
-ANEW = "the CLI is started anew"
+AGAIN = "the CLI is started again"
 
 
 def standby(workspace: Workspace, api: ScriptedMessagesApi, **terms: Any) -> RunnerProcess:
@@ -53,7 +53,7 @@ def test_the_first_turn_is_asked_of_the_cli_that_has_booted(
     assert runner.results(7) == ["Hello there"]
     assert runner.results(8) == ["Once more"]
     assert [last_user_text(turn) for turn in api.turns] == ["hi", "and again"]
-    assert ANEW not in runner.stderr
+    assert AGAIN not in runner.stderr
 
 
 def test_a_model_that_was_changed_meanwhile_is_the_one_that_is_asked(
@@ -65,7 +65,7 @@ def test_a_model_that_was_changed_meanwhile_is_the_one_that_is_asked(
         assert runner.wait_for("turn_end").status == "success"
     assert [turn.body["model"] for turn in api.turns] == ["claude-opus-5-5"]
     assert "Asia/Seoul" in system_text(api.turns[0])
-    assert ANEW in runner.stderr
+    assert AGAIN in runner.stderr
 
 
 def test_the_memory_that_was_written_meanwhile_is_read(
@@ -108,7 +108,7 @@ def test_what_is_restored_is_decided_by_the_order_of_the_turn(
         assert runner.wait_for("ack").restored == "rehydrate"
         runner.wait_for("turn_end")
     assert "about wasps" in all_text(api.turns[0])
-    assert ANEW not in runner.stderr
+    assert AGAIN not in runner.stderr
 
 
 def test_a_cli_that_died_while_it_waited_costs_nobody_an_answer(

@@ -96,8 +96,9 @@ class ClaudeAgent:
     async def begin(self, order: RunOrder) -> bool:
         """Take the first turn's order, for an agent that was started ahead of it.
 
-        Return True if the CLI that already runs can be used for the order. Otherwise there is none, it has
-        ended, or it was started with other settings: it is dropped, and `start` has to be called again.
+        Return True if the CLI that already runs can be used for the order. Return False if there is no CLI,
+        if it has ended, or if it was started with other settings: a CLI is then dropped, and `start` has to
+        be called again.
         """
         self._order = order
         # With `is_standby`, as when the CLI was started: only then do the settings contain the state of the
@@ -110,7 +111,7 @@ class ClaudeAgent:
                 self._stream.resumes(order.restore.so_far)
                 self._was_started_ahead = True
                 return True
-            logger.warning("the CLI is started anew: what it was started with has changed")
+            logger.warning("the CLI is started again: its settings have changed")
         await self._drop_unused_cli()
         return False
 
@@ -176,8 +177,8 @@ class ClaudeAgent:
         self._stream.usage = self._client.get_context_usage
 
     def _make_hooks(self) -> None:
-        """Make the CLI's hooks and the reader of its messages; do nothing after the first connection."""
-        # Once for all connections: they hold figures of the conversation, which outlive a connection.
+        """Make the CLI's hooks and the reader of its messages, unless an earlier connection has made them."""
+        # Made once: they store figures of the conversation, which stay valid for the next connection.
         if self._stream is None:
             self._subagents = self._sdk.SubagentLimit()
             so_far = self._order.restore.so_far if self._resumed else None
@@ -187,7 +188,7 @@ class ClaudeAgent:
             )
 
     def _notify_resumed(self) -> None:
-        """Add a notice that tells the model how its conversation continues, and why in this way."""
+        """Add a notice that tells the model how its conversation continues, and for which reason."""
         mode, reason = self._restoring.mode, self._order.restore.reason
         self._noticing.do(lambda rules: rules.resumed(mode, reason, session_id=self.session_id))
 
@@ -199,7 +200,7 @@ class ClaudeAgent:
         if self._cli is not None and self._cli.command == command:
             return self._cli
         if self._cli is not None:
-            logger.warning("the CLI is started anew: its command was another")
+            logger.warning("the CLI is started again: its command was another")
             self._cli.kill()
         self._cli = CliProcess(start_cli(settings, command), self._tools)
         return self._cli
@@ -251,7 +252,7 @@ class ClaudeAgent:
         """Make the CLI summarise the conversation, and return the outcome.
 
         `say` sends the chat a text: that it was done, or why not. An error is returned in the outcome and not
-        said.
+        sent.
         """
         if self._resumed is None and self.session_id is None:  # the CLI has no session yet
             await say(NOTHING_TO_COMPACT)
@@ -264,9 +265,10 @@ class ClaudeAgent:
         return outcome
 
     async def _ask(self, prompt: str, say: Say) -> TurnOutcome:
-        """Ask the model, a second time if the CLI dropped the prompt, and say its answer.
+        """Ask the model, a second time if the CLI dropped the prompt, and send its answer with `say`.
 
-        Files that the prompt names are sent with it. An error is returned in the outcome and not said.
+        Files that the prompt names are sent with it. Return the outcome, which has an error if there was one;
+        an error is not sent to the chat.
         """
         content = await asyncio.to_thread(shown_files.content_of, prompt, self._workspace.group)
         prompt_outcome = await self._sdk.ask(self._client, content, self._record_session, self._stream)
@@ -276,7 +278,7 @@ class ClaudeAgent:
             prompt_outcome = await self._sdk.ask(self._client, content, self._record_session, self._stream)
         outcome: TurnOutcome = self._sdk.outcome_of(prompt_outcome)
         if outcome.error is None:
-            for text in _spoken(self._hooks.answered_already, prompt_outcome.result.result):
+            for text in _answers_to_send(self._hooks.answered_already, prompt_outcome.result.result):
                 await say(text)
         return outcome
 
@@ -285,16 +287,16 @@ class ClaudeAgent:
         self.session_id = session_id
 
 
-def _spoken(*texts: Any) -> list[str]:
+def _answers_to_send(*texts: Any) -> list[str]:
     """Return the answers of one turn that are to be sent, without empty ones and those that are `SILENT`.
 
-    There are several if the model was made to go on after its first answer. If all are `SILENT`, the last is
-    returned, as the host decides what becomes of it.
+    There are several if the model was made to continue after its first answer. If all are `SILENT`, the last
+    is returned, as the host decides what to do with it.
     """
     answers = [text for text in texts if isinstance(text, str) and text.strip()]
     # `**SILENT**` and `SILENT.` count, too.
-    spoken = [text for text in answers if text.strip().strip("*.") != SILENT]
-    return spoken or answers[-1:]
+    not_silent = [text for text in answers if text.strip().strip("*.") != SILENT]
+    return not_silent or answers[-1:]
 
 
 def _load_sdk() -> Any:

@@ -339,8 +339,8 @@ def _has_skills(workspace: Workspace) -> bool:
 def _programs(order: Mapping[str, Any], workspace: Workspace) -> tuple[McpProgram, ...]:
     """Return the MCP servers of an order that are programs, sorted by name."""
     return tuple(
-        McpProgram(name=name, folder=workspace.mcp / name, command=tuple(words))
-        for name, words in sorted((order.get("mcp_programs") or {}).items())
+        McpProgram(name=name, folder=workspace.mcp / name, command=tuple(command))
+        for name, command in sorted((order.get("mcp_programs") or {}).items())
     )
 
 

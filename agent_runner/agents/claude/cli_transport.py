@@ -43,13 +43,13 @@ class CliProcess:
         """Do nothing: the process runs already."""
 
     async def write(self, data: str) -> None:
-        """Write to the CLI's stdin. If the CLI has ended, nothing is raised here, but by `read_messages`."""
+        """Write to the CLI's stdin. If the CLI has ended, no error is raised: `read_messages` raises it."""
         await asyncio.to_thread(self._write, data.encode())
 
     async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         """Yield the CLI's messages for the SDK; those for Andy's MCP servers are answered here.
 
-        Raises the SDK's `ProcessError` when the CLI ends without having been told to.
+        Raises the SDK's `ProcessError` when the CLI ends, unless `end_input` or `kill` was called before.
         """
         async for line in await self._lines():
             message = _message_in(line)
@@ -109,8 +109,8 @@ class CliProcess:
     def _handle_tool_message(self, message: dict[str, Any]) -> bool:
         """Handle a message for one of Andy's MCP servers, and return whether it is one.
 
-        Any other is left to the SDK. A request is answered in a task of its own; a cancel request of the CLI
-        cancels this task.
+        Any other message is left to the SDK. A request is answered in a task of its own; when the CLI cancels
+        the request, that task is cancelled.
         """
         match message:
             case {
@@ -134,7 +134,8 @@ class CliProcess:
         `request_id` is that of the CLI's request, `server` the name of the server, `call` the message itself.
         """
         try:
-            # The CLI waits for a response to each request; a notification, too, which has no answer, is one.
+            # The CLI sends an MCP notification as a request, too, and waits for a response: it gets an empty
+            # one.
             try:
                 answer = await self._tools.answer(call, server=server)
                 response = {"mcp_response": answer or {"jsonrpc": "2.0", "result": {}}}
@@ -148,7 +149,7 @@ class CliProcess:
 
 
 def _message_in(line: bytes) -> dict[str, Any] | None:
-    """Return the message that a line of the CLI's output is: one line of JSON. None for any other output.
+    """Parse a line of the CLI's output as a message, which is a JSON object; None for any other line.
 
     The last line of a CLI that was killed while it wrote may be a part of a message.
     """

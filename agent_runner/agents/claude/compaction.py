@@ -71,8 +71,8 @@ def render(messages: list[TranscriptMessage], *, title: str, assistant: str, now
     """
     parts = [f"# {title}", f"Archived: {now:%Y-%m-%d %H:%M %Z}".rstrip(), "---"]
     for message in messages:
-        shown = message.text[:MAX_MESSAGE_CHARS] + ("…" if len(message.text) > MAX_MESSAGE_CHARS else "")
-        parts.append(f"**{assistant if message.is_assistant else 'User'}**: {shown}")
+        text = message.text[:MAX_MESSAGE_CHARS] + ("…" if len(message.text) > MAX_MESSAGE_CHARS else "")
+        parts.append(f"**{assistant if message.is_assistant else 'User'}**: {text}")
     return "\n\n".join(parts) + "\n"
 
 

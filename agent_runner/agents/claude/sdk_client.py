@@ -96,7 +96,7 @@ class SubagentLimit:
         """Subagents that were started in this turn."""
 
     def begin_turn(self) -> None:
-        """Start counting anew for a turn."""
+        """Set the count of started subagents to 0, because a turn begins."""
         self._started = 0
 
     def matcher(self) -> sdk.HookMatcher:
@@ -296,7 +296,7 @@ async def _messages(client: sdk.ClaudeSDKClient) -> AsyncIterator[sdk.Message]:
     """Yield the CLI's messages until it ends. One that the SDK cannot read is logged and left out.
 
     Raises:
-        MessageParseError: the message that cannot be read is a result, for which the turn would wait in vain.
+        MessageParseError: the message that cannot be read is a result, which the turn waits for.
     """
     while True:
         try:
@@ -351,7 +351,7 @@ def outcome_of(prompt_outcome: PromptOutcome) -> TurnOutcome:
 
 
 def _usage(prompt_outcome: PromptOutcome) -> TokenUsage | None:
-    """Return the tokens that a prompt used; None if the CLI did not say."""
+    """Return the tokens that a prompt used; None if the CLI has reported none."""
     usage = _mapping(prompt_outcome.result.usage) if prompt_outcome.result else {}
     if prompt_outcome.result is None or not usage:
         return None

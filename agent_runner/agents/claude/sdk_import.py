@@ -72,7 +72,7 @@ def import_sdk() -> None:
     sys.modules.update(stand_ins)
     try:
         _import_needed()
-    except Exception as error:  # noqa: BLE001  # whatever a new release does, the plain way is left
+    except Exception as error:  # noqa: BLE001  # a release may fail in any way; the plain import follows
         logger.warning("the SDK is imported the slow way: %s", type(error).__name__)
         _forget(SDK)
     finally:
@@ -100,6 +100,6 @@ def _stand_ins() -> dict[str, ModuleType]:
 
 
 def _forget(package: str) -> None:
-    """Remove a package and its modules from `sys.modules`, so that they are imported anew."""
+    """Remove a package and its modules from `sys.modules`, so that the next import loads them again."""
     for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
         del sys.modules[name]

@@ -32,9 +32,9 @@ Block = dict[str, Any]
 
 
 def content_of(prompt: str, folder: Path) -> str | list[Block]:
-    """Return a prompt as a list of blocks: its text, then the files in `folder` that it names. Blocks.
+    """Return a prompt as a list of blocks: its text, then the files in `folder` that it names.
 
-    If it names no file that can be shown, return the text alone.
+    If it names no file that can be shown, return the text alone. Reads files: call it in a thread.
     """
     names = list(dict.fromkeys(_FILE_IN_BRACKETS.findall(prompt)))
     blocks = [*_texts(names, folder), *_pictures(names, folder)] if names else []
@@ -83,8 +83,8 @@ def _pictures(names: list[str], folder: Path) -> Iterator[Block]:
 def kind_of(body: bytes) -> str | None:
     """Return the media type of a whole picture that the service accepts, by its first and last bytes.
 
-    None for any other file, a truncated one, or a PNG with too many pixels; those of other pictures are not
-    counted. Pure.
+    None for any other file, a truncated one, or a PNG with a side of more than `MAX_PIXELS`; the size of
+    other pictures is not checked. Pure.
     """
     if body.startswith(b"\x89PNG\r\n\x1a\n") and b"IEND" in body[-16:]:
         # Width and height have four bytes each, after the signature and the head of the first chunk.
@@ -101,7 +101,7 @@ def kind_of(body: bytes) -> str | None:
 
 
 def _read(path: Path, *, limit: int) -> bytes:
-    """Return the bytes of a file; none if it is larger than `limit` bytes, a link, or missing."""
+    """Return the bytes of a file; no bytes if it is larger than `limit`, no regular file, or missing."""
     try:
         # No link is followed, and a pipe without a writer is not waited for.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

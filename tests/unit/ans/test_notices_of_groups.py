@@ -134,4 +134,4 @@ async def test_a_time_that_no_calendar_has_is_no_notice(notices, caplog):
     notices.begin_turn([kept(7, created_ms=10**18)])
 
     assert await notices.drain("turn_start") == ""
-    assert caplog.messages[0].startswith("notice 7 is not told")
+    assert caplog.messages[0].startswith("notice 7 is not delivered")

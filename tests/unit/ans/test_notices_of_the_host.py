@@ -81,8 +81,8 @@ async def test_a_notice_of_no_sense_is_named_in_the_log_and_goes_back(notices, c
     assert lines(await notices.drain("turn_start")) == ["[NOTE] call Bo (notice 9)"]
     assert notices.returned == (7, 8)
     assert [message.split(":")[0] for message in caplog.messages] == [
-        "notice 7 is not told",
-        "notice 8 is not told",
+        "notice 7 is not delivered",
+        "notice 8 is not delivered",
     ]
 
 
