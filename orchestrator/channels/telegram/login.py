@@ -52,8 +52,8 @@ class TelegramLogin(BaseModel):
     nonce: str = ""
     """A value that changes with each login, so that the same token is tried again."""
 
-    def is_owner(self, user_id: int) -> bool:
-        """Return whether a user is the owner; False for 0, the id of a message without a sender."""
+    def is_owner(self, user_id: int | None) -> bool:
+        """Return whether a user is the owner; False for None and for 0, the id of a message without sender."""
         return user_id != 0 and user_id == self.owner
 
 
