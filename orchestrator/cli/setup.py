@@ -419,7 +419,7 @@ class Setup:
 
         account = await asyncio.to_thread(self._whatsapp_database().account)
         if account is None and self._flags.whatsapp is not False:
-            is_wanted = self._flags.whatsapp or _prompt(
+            is_wanted = self._flags.whatsapp is True or _prompt(
                 partial(self._prompts.yes, default=True), "Pair WhatsApp now?"
             )
             if not is_wanted:

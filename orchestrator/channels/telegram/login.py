@@ -53,7 +53,7 @@ class TelegramLogin(BaseModel):
     """A value that changes with each login, so that the same token is tried again."""
 
     def is_owner(self, user_id: int | None) -> bool:
-        """Return whether a user is the owner; False for None and for 0, the id of a message without sender."""
+        """Return whether a user is the owner; False for None and 0, a message without sender."""
         return user_id != 0 and user_id == self.owner
 
 

@@ -229,7 +229,8 @@ def _fallback_rows(chosen: list[ChosenModel], form: SentForm | None) -> list[Fal
         for choice in chosen
         if choice.work is WorkKind.FALLBACK
     ]
-    return [*rows, {"model": "", "dearer": False}][: model_choices.MAX_FALLBACKS]
+    rows.append({"model": "", "dearer": False})
+    return rows[: model_choices.MAX_FALLBACKS]
 
 
 PAGE = Page(
