@@ -75,6 +75,7 @@ def back_up(
     target = expanded(target).absolute()
     try:
         _check_target(home, target, replaces=replaces)
+        archive.delete_leftovers(target.parent, SCRATCH, now_ms=clock.now_ms())
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=SCRATCH) as temporary_folder:
             complete_file = Path(temporary_folder, "whole")
             with open(complete_file, "xb", opener=_private) as file:
@@ -107,6 +108,7 @@ def stream(
     """
     _check_source(home)
     try:
+        archive.delete_leftovers(home.data, SCRATCH, now_ms=clock.now_ms())
         with tempfile.TemporaryDirectory(dir=home.data, prefix=SCRATCH) as temporary_folder:
             writer = _gather(out, home, Path(temporary_folder), with_env=with_env, clock=clock, say=say)
         out.close()

@@ -370,6 +370,17 @@ async def test_a_backup_is_looked_into_before_it_is_restored(home):
         inspection.inspect(home, home.root / "backups" / "bad.tar.gz", clock=FakeClock())
 
 
+def test_what_a_killed_inspection_unpacked_is_deleted_by_the_next_one_a_day_later(home):
+    wanted(home)
+    killed = home.root / "backups" / f"{inspection.SCRATCH}killed"
+    killed.mkdir()
+    (killed / ".env").write_text("a key")
+    for path in (killed / ".env", killed):
+        os.utime(path, (0, 0))
+    inspection.inspect(home, home.root / "backups" / "monday.tar.gz", clock=FakeClock())
+    assert not killed.exists()
+
+
 async def test_the_keys_are_in_the_backup_before_where_those_of_another_take_their_place(home):
     (home.root / "backups").mkdir()
     make(home, home.root / "backups" / "keys.tar.gz", with_env=True)
