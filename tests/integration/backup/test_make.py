@@ -173,6 +173,25 @@ def test_what_an_agent_closed_to_the_owner_leaves_out_itself_alone(home, tmp_pat
     assert "groups/main/CLAUDE.md" in members(made.path)
 
 
+def test_a_folder_that_cannot_be_listed_is_named_by_its_path(home, tmp_path, monkeypatch):
+    (home.groups / "main" / "notes" / "closed").mkdir(parents=True)
+    (home.groups / "main" / "notes" / "closed" / "inside").write_text("x")
+    (home.groups / "main" / "notes" / "gone").mkdir()
+    opens = os.open
+
+    def refuses(path: Any, *arguments: Any, **options: Any) -> int:
+        if path == "closed":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        if path == "gone":
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+        return opens(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuses)
+    made = make(home, tmp_path / "b.tar.gz")
+    assert made.left_out == ("groups/main/notes/closed",)
+    assert "groups/main/CLAUDE.md" in members(made.path)
+
+
 @pytest.mark.parametrize("becomes", ["link", "pipe", "folder", "nothing"])
 def test_a_file_that_turns_into_something_else_is_not_followed(home, tmp_path, monkeypatch, becomes):
     secret, flips = tmp_path / "secret", home.groups / "main" / "CLAUDE.md"
