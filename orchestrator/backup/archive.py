@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -50,6 +53,8 @@ LEFT_OUT = frozenset(
     }
 )
 """Parts of `data/` that no backup has: they belong to one run or one machine, or are made again."""
+LEFTOVER_MS = 86_400_000
+"""Milliseconds without a write after which a temporary folder is one of a killed process."""
 PROGRESS_SECONDS = 2.0
 """Seconds between two lines of progress, and before the first."""
 MOST_FOLDERS, MOST_BYTES = 100, 2000
@@ -153,3 +158,19 @@ class BackupProgress:
         if now_ms >= self._next_ms:
             self._next_ms = now_ms + PROGRESS_SECONDS * 1000
             self._say(f"… {counted(contents.files, 'file')}, {size_text(contents.bytes)}")
+
+
+def delete_leftovers(folder: Path, prefix: str, *, now_ms: int) -> None:
+    """Delete the temporary folders in `folder` that a killed process left, with all that is in them. Blocks.
+
+    Their names begin with `prefix`. A folder counts as left if it belongs to this user, and neither it nor a
+    file right in it was written for `LEFTOVER_MS`. What cannot be read or deleted stays.
+    """
+    for leftover in folder.glob(f"{prefix}*"):
+        with suppress(OSError):
+            status = leftover.lstat()
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+                continue
+            written_s = max([status.st_mtime, *(entry.lstat().st_mtime for entry in leftover.iterdir())])
+            if now_ms - written_s * 1000 > LEFTOVER_MS:
+                shutil.rmtree(leftover)

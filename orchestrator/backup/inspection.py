@@ -20,6 +20,7 @@ from orchestrator.domain.errors import BackupError, SettingError
 from orchestrator.domain.home import Home
 
 SETTING_FILES = (archive.SETTINGS, archive.SECRETS)
+SCRATCH = ".check-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +65,10 @@ def inspect(home: Home, source: Path, *, clock: Clock) -> Inspection:
     with (
         as_backup_error(source),
         tempfile.TemporaryDirectory(
-            dir=source.parent, prefix=".check-", ignore_cleanup_errors=True
+            dir=source.parent, prefix=SCRATCH, ignore_cleanup_errors=True
         ) as temporary_folder,
     ):
+        archive.delete_leftovers(source.parent, SCRATCH, now_ms=clock.now_ms())
         scratch = Home(Path(temporary_folder, "home"))
         scratch.make()
         stage = Stage(scratch)

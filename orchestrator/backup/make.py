@@ -27,6 +27,7 @@ from orchestrator.store import database
 
 COMPRESSION = 6
 SCRATCH = ".andy-backup-"
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK
 HOLLOW_BYTES, HOLLOW_TIMES = 2**30, 16
 """A file of more than `HOLLOW_BYTES` is left out if it takes less space on the disk than its size divided by
 `HOLLOW_TIMES`: an agent can make one of holes that costs no space but would choke a backup.
@@ -75,6 +76,7 @@ def back_up(
     target = expanded(target).absolute()
     try:
         _check_target(home, target, replaces=replaces)
+        archive.delete_leftovers(target.parent, SCRATCH, now_ms=clock.now_ms())
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=SCRATCH) as temporary_folder:
             complete_file = Path(temporary_folder, "whole")
             with open(complete_file, "xb", opener=_private) as file:
@@ -107,6 +109,7 @@ def stream(
     """
     _check_source(home)
     try:
+        archive.delete_leftovers(home.data, SCRATCH, now_ms=clock.now_ms())
         with tempfile.TemporaryDirectory(dir=home.data, prefix=SCRATCH) as temporary_folder:
             writer = _gather(out, home, Path(temporary_folder), with_env=with_env, clock=clock, say=say)
         out.close()
@@ -258,7 +261,7 @@ class _Writer:
             return
         top = str(root.resolve())
         # Files are opened by the descriptor of their folder: no agent can put a link into the path meanwhile.
-        for directory, folders, files, descriptor in os.fwalk(top, onerror=self._note_unreadable):
+        for directory, folders, files, descriptor in os.fwalk(top):
             inside = name + directory.removeprefix(top)
             if directory != top and inside not in self._folders:
                 # It was no directory when its parent was listed, so a container has swapped it since.
@@ -275,8 +278,8 @@ class _Writer:
     def _add_entry(self, name: str, entry: str, folder_fd: int) -> None:
         """Add the entry of an open folder as the member `name`: a directory, link or file.
 
-        An entry of another kind, a path that is too deep, a huge file of holes, and an entry whose kind
-        cannot be read, are noted as left out.
+        An entry of another kind, a path that is too deep, a huge file of holes, a directory that cannot be
+        listed, and an entry whose kind cannot be read, are noted as left out.
 
         Raises:
             FileNotFoundError: it was removed meanwhile.
@@ -287,6 +290,9 @@ class _Writer:
             status = os.stat(entry, dir_fd=folder_fd, follow_symlinks=False)
             if stat.S_ISLNK(status.st_mode):
                 link_target = os.readlink(entry, dir_fd=folder_fd)
+            elif stat.S_ISDIR(status.st_mode):
+                # Tried here, where its path is known: `os.fwalk` skips it silently.
+                os.close(os.open(entry, _OPEN_FOLDER, dir_fd=folder_fd))
         except FileNotFoundError:  # removed meanwhile, which `add_tree` skips
             raise
         except OSError:
@@ -382,11 +388,6 @@ class _Writer:
             return False
         self._spaceless_bytes = spaceless_bytes
         return True
-
-    def _note_unreadable(self, error: OSError) -> None:
-        """Note a folder that could not be listed as left out, unless it was removed meanwhile."""
-        if not isinstance(error, FileNotFoundError):
-            self.left_out.append(str(error.filename))
 
 
 def _info(name: str, status: os.stat_result, kind: bytes) -> tarfile.TarInfo:

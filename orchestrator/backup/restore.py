@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.backup import archive, outgoing
 from orchestrator.backup.archive import BackupContents, BackupProgress, Manifest
-from orchestrator.backup.swap import STORE, RestoreRecord, Stage, recover, swap
+from orchestrator.backup.swap import STORE, RestoreRecord, Stage, has_moves, recover, swap
 from orchestrator.base.clock import Clock
 from orchestrator.base.installation import COMPOSE_HOME
 from orchestrator.base.tables import counted
@@ -81,7 +81,7 @@ def restore(
                 placed = place(home, source, record=record, aside=aside, clock=clock, say=say)
             finally:
                 # Nothing was moved: the home was empty, or the restore failed and put everything back.
-                if not _has_files(aside):
+                if not has_moves(home) and not _has_files(aside):
                     shutil.rmtree(aside, ignore_errors=True)
         return RestoreResult(
             manifest=placed.manifest, contents=placed.contents, aside=aside if aside.exists() else None
@@ -133,7 +133,8 @@ def place(
     that are signed in now stay signed in. `say` shows a line of the progress to a person.
 
     Raises:
-        BackupError, StoreTooNew, OSError, sqlite3.Error: the home is unchanged.
+        BackupError, StoreTooNew, OSError, sqlite3.Error: the home is unchanged, unless `has_moves` is true
+            for it: then only `recover` may touch it.
     """
     # Everything is unpacked into the stage (folders in the home) and checked there before anything is moved.
     stage = Stage(home)
@@ -157,8 +158,10 @@ def place(
         )
         swap(home, stage, replaced_paths, aside=aside, record=record_with_facts)
     finally:
-        with suppress(OSError):  # the restore is done or undone already; `recover` clears the stage later
-            stage.clear()
+        # Otherwise the stage has files of the home that `recover` puts back.
+        if not has_moves(home):
+            with suppress(OSError):  # the restore is done or undone; `recover` clears the stage later
+                stage.clear()
     return RestoreResult(manifest=manifest, contents=contents, aside=aside)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from orchestrator.backup import make
 from orchestrator.backup.restore import as_backup_error, locked, place
-from orchestrator.backup.swap import RestoreRecord, Stage, read_record, write_record
+from orchestrator.backup.swap import RestoreRecord, Stage, has_moves, read_record, write_record
 from orchestrator.base.clock import Clock
 from orchestrator.domain.errors import AndyError, BackupError
 from orchestrator.domain.home import Home
@@ -58,7 +58,7 @@ def carry_out(home: Home, *, clock: Clock, say: Callable[[str], None]) -> None:
 
     Raises:
         HomeError: Andy runs on this home.
-        BackupError: a killed restore cannot be undone; until it is, nothing may run on this home.
+        BackupError: a killed or failed restore cannot be undone; until it is, nothing may run on this home.
     """
     record = read_record(home)
     # Nothing is to be done: no restore waits or still lacks its entry in the audit log, and none was killed,
@@ -87,6 +87,9 @@ def _try_restore(
     """Back up the home, restore the requested backup, and return the record with the result.
 
     An error of Andy's is a result, too: the returned record has the state "failed" then, and the error.
+
+    Raises:
+        BackupError: the restore failed, and cannot be undone now.
     """
     try:
         if record.tries >= MAX_TRIES:
@@ -103,6 +106,9 @@ def _try_restore(
         # `place` has stored the record with the state "done".
         return read_record(home) or record
     except AndyError as error:
+        # The stored record is needed to undo the moves: it is not replaced by one of a failure.
+        if has_moves(home):
+            raise
         say(f"{record.source} was not restored: {error}")
         return record.to(state="failed", error=str(error), at_ms=clock.now_ms())
 

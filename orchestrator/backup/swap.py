@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent_runner.wire.files import write_whole
 from orchestrator.backup import archive
+from orchestrator.domain.errors import BackupError
 from orchestrator.domain.home import Home
 
 STAGE = ".restore"
@@ -82,6 +83,15 @@ def read_record(home: Home) -> RestoreRecord | None:
         return RestoreRecord.model_validate_json((home.restore_file).read_bytes())
     except (OSError, ValidationError):
         return None
+
+
+def has_moves(home: Home) -> bool:
+    """Return whether a home's record has moves that are neither undone nor final.
+
+    Until `recover` has undone them, the stage may have the only copy of files of the home.
+    """
+    record = read_record(home)
+    return record is not None and record.state == "moving"
 
 
 def write_record(home: Home, record: RestoreRecord) -> None:
@@ -169,6 +179,7 @@ def swap(
 
     Raises:
         OSError: a move failed; all moves were undone.
+        BackupError: a move failed, and the moves cannot be undone now: `has_moves`.
     """
     moves = tuple(_planned(home.root, stage, [name for name in names if stage.can_place(name)], aside))
     earlier_record = read_record(home)
@@ -183,12 +194,20 @@ def swap(
         # The moves are flushed to the disk before the record that makes them final.
         os.sync()
         write_record(home, done_record)
-    except BaseException:
-        # The record of the earlier restore comes back, as this one has changed nothing.
-        _undo(home.root, moves)
-        if earlier_record is None:
-            (home.restore_file).unlink(missing_ok=True)
-        else:
+    except BaseException as error:
+        try:
+            _undo(home.root, moves)
+        except OSError as undo_error:
+            raise BackupError(
+                f"The restore failed ({error}) and cannot be undone now ({undo_error}):"
+                " the next start of Andy undoes it."
+            ) from undo_error
+        # The record of the earlier restore comes back, as this one has changed nothing. This one is deleted
+        # first: a full disk takes no other record, and from this one `recover` would undo the moves a second
+        # time, without the unpacked files.
+        os.sync()
+        home.restore_file.unlink(missing_ok=True)
+        if earlier_record is not None:
             write_record(home, earlier_record)
         raise
     return done_record

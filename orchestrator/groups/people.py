@@ -234,10 +234,10 @@ async def set_role(tx: Tx, folder: str, address: str, role: Role | None, *, by: 
     Raises:
         UnknownGroup: there is no such group.
         UnknownPerson: nobody of the group has this address; the text lists the known ones.
-        ConfigRefused: there are too many people with roles.
+        ConfigRefused: there are too many people with roles, or the group's settings cannot be read.
     """
     group = await groups.known(tx, folder)
-    config = settings.of(group)
+    config = settings.to_change(group)
     address = address.strip()
     addresses = await check_person(tx, folder, address)
     others = {listed: own_role for listed, own_role in config.people.items() if listed not in addresses}
@@ -274,10 +274,11 @@ async def set_rule(
 
     Raises:
         UnknownGroup: there is no such group.
-        ConfigRefused: it is no rule of such a role, or has no such value.
+        ConfigRefused: it is no rule of such a role, or has no such value, or the group's settings cannot be
+            read.
     """
     group = await groups.known(tx, folder)
-    fields = settings.of(group).to_fields().get("roles", {})
+    fields = settings.to_change(group).to_fields().get("roles", {})
     other_rules = {name: setting for name, setting in fields.get(role, {}).items() if name != rule}
     rules_of_role = other_rules if value is None else {**other_rules, rule: value}
     by_role = {name: rules for name, rules in {**fields, role.value: rules_of_role}.items() if rules}

@@ -216,6 +216,21 @@ def of(group: Group) -> GroupConfig:
     return parsed(group.container_config, group.folder)
 
 
+def to_change(group: Group) -> GroupConfig:
+    """Return a group's settings for a change that is made from a part of them, such as one role of `people`.
+
+    Raises `ConfigRefused`, with the fix, if the stored ones cannot be parsed. The settings that `of` returns
+    then must not be stored: those that the owner wrote would be lost.
+    """
+    try:
+        return checked(group.container_config)
+    except ConfigRefused as error:
+        raise ConfigRefused(
+            f"The settings of '{group.folder}' cannot be read: {error} Set that key, or remove it with null:"
+            f" andy groups config {group.folder} --set '{{\"KEY\": null}}'"
+        ) from error
+
+
 def narrowed(group: Group, role: Role) -> Group:
     """Return a group with the settings that apply to a question of a person with this role.
 
@@ -277,8 +292,8 @@ def merged(group: Group, changes: Mapping[str, Any]) -> dict[str, Any]:
     """
     fields = {**group.container_config, **changes}
     set_fields = {key: value for key, value in fields.items() if value is not None}
-    # A key that is removed has to be known, too: a misspelt one would look as if it were gone.
-    unknown = changes.keys() - GroupConfig.model_fields.keys()
+    # A key that is removed has to be known or stored: a misspelt one would look as if it were gone.
+    unknown = changes.keys() - GroupConfig.model_fields.keys() - group.container_config.keys()
     return checked({**set_fields, **dict.fromkeys(unknown)}).to_fields()
 
 

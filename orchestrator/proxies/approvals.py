@@ -223,7 +223,8 @@ async def settle_refused(
     Raises:
         UnknownGroup: there is no such group.
         BadRequest: the group reaches all of the internet anyway; or the verdict is "once", and the group
-            reaches nothing and its owner is not asked about addresses.
+            reaches nothing and its owner is not asked about addresses; or it is "group", and the group's
+            settings cannot be read.
     """
     group = await groups.known(tx, folder)
     config = settings.of(group)
@@ -232,7 +233,7 @@ async def settle_refused(
     subject = str(target)
     await approvals.end_decisions(tx, group.folder, ApprovalKind.EGRESS, subject, now_ms=now_ms)
     if verdict == "group":
-        targets = sorted({*map(str, config.targets), subject})
+        targets = sorted({*map(str, settings.to_change(group).targets), subject})
         # `configure` also appends the change to the audit.
         await changes.configure(tx, folder, {"egress": {"allowlist": targets}}, by=by, now_ms=now_ms)
         announce(tx, "approval.decided", group=group.folder)

@@ -17,7 +17,6 @@ from orchestrator.base.tables import table
 from orchestrator.containers import mounts
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder
-from orchestrator.groups import settings
 from orchestrator.proxies import mcp_logins
 from orchestrator.store import audit
 from orchestrator.store.database import Tx
@@ -202,7 +201,7 @@ async def _renew_containers(tx: Tx, folders: set[Folder], *, now_ms: int) -> Non
     """
     for group in await groups.every(tx):
         if group.folder in folders:
-            await groups.set_config(tx, group.folder, settings.of(group).to_fields(), now_ms=now_ms)
+            await groups.set_config(tx, group.folder, group.container_config, now_ms=now_ms)
 
 
 def _check(server: McpServer) -> None:

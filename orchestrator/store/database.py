@@ -6,6 +6,8 @@ too, and the two imports would take a third of their time.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
@@ -589,7 +591,24 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Run the migration scripts that the database has not had yet, and copy it first if it is not new."""
+    """Run the migration scripts that the database has not had yet, and copy it first if it is not new.
+
+    If another process does that now, this waits for its end.
+    """
+    if _version(connection) >= len(migrations()):
+        return
+    # A command and the host may both be the first after an upgrade. SQLite's own lock would be free between
+    # the copy and the scripts, so the folder is locked instead.
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        _migrate_locked(connection, path)
+    finally:
+        os.close(folder)  # releases the lock
+
+
+def _migrate_locked(connection: sqlite3.Connection, path: Path) -> None:
+    """Do the work of `_migrate`; the caller has locked the folder of the database."""
     version = _version(connection)
     pending_scripts = migrations()[version:]
     if pending_scripts and version:

@@ -155,6 +155,17 @@ async def test_people_are_given_roles_and_roles_their_rules(browser, tmp_path):
     assert "people" not in stored(tmp_path)["config"]
 
 
+async def test_rules_that_cannot_be_read_are_not_replaced_by_those_that_the_form_showed_instead(
+    browser, tmp_path
+):
+    config = {"roles": {"guest": {"spend": 5, "shout": True}}}
+    change = "UPDATE registered_groups SET container_config = ? WHERE folder = 'work'"
+    await write_beside(Home(tmp_path / "home"), change, rows=[(json.dumps(config),)])
+    page = await send_form(browser, f"{WORK}/rules", of=WORK, member_spend="50")
+    assert "andy groups config work --set" in page.text
+    assert stored(tmp_path)["config"] == config
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 async def test_safety_shows_in_one_table_what_is_done_for_whom(browser, language):
     browser.cookies.set("andy_language", language)

@@ -246,6 +246,30 @@ async def test_what_was_given_out_before_decides_the_next_number(database_path, 
     assert hook.id == given + 1
 
 
+async def test_two_openings_at_once_migrate_once_and_copy_what_was_there_before(database_path, monkeypatch):
+    await made(database_path)
+    known = migrations()
+    more = [*known, "CREATE TABLE more (x INTEGER) STRICT;", "CREATE TABLE most (x INTEGER) STRICT;"]
+    monkeypatch.setattr(databases, "migrations", lambda: more)
+    monkeypatch.setattr(databases, "refuse_newer", lambda path: None)
+    version, versions = databases._version, []
+
+    def version_before_another_opening(connection):
+        versions.append(version(connection))
+        if len(versions) == 1:
+            databases._prepare(database_path)  # the other opening does all between the reading and the work
+            return versions[0]
+        return versions[-1]
+
+    monkeypatch.setattr(databases, "_version", version_before_another_opening)
+    databases._prepare(database_path)
+
+    assert versions[0] == len(known)
+    assert read(database_path, "PRAGMA user_version") == [(len(more),)]
+    (backup,) = database_path.parent.glob("*before*.db")
+    assert read(backup, "PRAGMA user_version") == [(len(known),)]
+
+
 async def test_a_failed_migration_leaves_the_old_version_and_the_good_ones_before_it(
     database_path, monkeypatch
 ):

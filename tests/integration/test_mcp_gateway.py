@@ -22,6 +22,7 @@ from orchestrator.proxies.parsing_process import ParsingProcess
 from orchestrator.reports import mcp
 from orchestrator.store.audit import AuditEvent
 from orchestrator.store.database import Tx
+from orchestrator.store.groups import groups
 from orchestrator.store.settings import mcp_servers
 from orchestrator.store.settings.mcp_servers import McpServer
 from tests.doubles.clock import FakeClock
@@ -388,6 +389,20 @@ async def test_what_cannot_be_a_server_is_refused_with_the_fix(
         async with store_harness.database.transaction() as tx:
             await mcp.add(tx, a_server(**changes), home=tmp_path, now_ms=1)
     assert await store_harness.rows("SELECT * FROM mcp_servers") == []
+
+
+async def test_a_group_keeps_settings_that_cannot_be_read_when_its_servers_change(
+    store_harness: StoreHarness, tmp_path: Path
+) -> None:
+    stored = {"egress": "open", "people": {"local:mina": "owner"}, "of_a_newer_andy": 1}
+    await store_harness.add_group("main", is_main=True)
+    async with store_harness.database.transaction() as tx:
+        await groups.set_config(tx, Folder("main"), stored, now_ms=1)
+        await mcp.add(tx, a_server(), home=tmp_path, now_ms=1)
+        await mcp.note_login(tx, a_server(), is_logged_in=True, now_ms=2)
+        await mcp.remove(tx, "notes", now_ms=3)
+    (row,) = await store_harness.rows("SELECT container_config FROM registered_groups")
+    assert json.loads(row["container_config"]) == stored
 
 
 async def test_servers_are_set_listed_and_removed_and_that_is_written_down(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from agent_runner.wire.frames import Result, TurnEnd
-from orchestrator.domain.values import ChatJid, ChatMember, MessageId, Quote, Role, TurnState
+from orchestrator.domain.network_targets import NetworkTarget
+from orchestrator.domain.values import ChatJid, ChatMember, Folder, MessageId, Quote, Role, RunId, TurnState
 from orchestrator.domain.web_search import SearchService
 from orchestrator.groups import people, registration, secret_addresses, settings
 from orchestrator.groups.people import UnknownPerson
@@ -18,6 +20,7 @@ from orchestrator.groups.settings import ConfigRefused, checked
 from orchestrator.inbound import approval_replies
 from orchestrator.inbound.intake import Intake
 from orchestrator.inbound.triggers import ONLY_OWNER
+from orchestrator.proxies import approvals
 from orchestrator.queue.stop_requests import StopRequests
 from orchestrator.reports import group_rules
 from orchestrator.store.access.secret_addresses import AddressKind
@@ -271,6 +274,38 @@ async def test_a_role_goes_to_an_address_that_was_seen_and_never_to_a_name(famil
         with pytest.raises(UnknownPerson) as refused:
             await people.set_role(tx, "family", wrong, Role.OWNER, by="test", now_ms=1)
     assert "local:mina (Mina)" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"people": {"local:mina": "owner", "local:gil": "friend"}},
+        {"roles": {"guest": {"spend": 5, "shout": True}}},
+        {"egress": {"allowlist": ["one.example:443", "two.example:99999"]}},
+    ],
+)
+async def test_a_change_that_builds_on_settings_that_cannot_be_read_is_refused_with_the_fix(
+    store_harness, stored
+):
+    await store_harness.add_group("family")
+    async with store_harness.database.transaction() as tx:
+        await groups.set_config(tx, Folder("family"), stored, now_ms=1)
+    change = {
+        "people": partial(people.set_role, address="*", role=Role.MEMBER),
+        "roles": partial(people.set_rule, role=Role.GUEST, rule="network", value=True),
+        "egress": partial(
+            approvals.settle_refused,
+            target=NetworkTarget(host="three.example", port=443),
+            verdict="group",
+            run_id=RunId("1"),
+            turn_id=None,
+        ),
+    }[next(iter(stored))]
+    with pytest.raises(ConfigRefused, match=r"cannot be read: .* andy groups config family --set"):
+        async with store_harness.database.transaction() as tx:
+            await change(tx, "family", by="test", now_ms=1)
+    (row,) = await store_harness.rows("SELECT container_config FROM registered_groups")
+    assert json.loads(row["container_config"]) == stored
 
 
 async def test_a_hook_has_a_role_before_it_has_brought_anything(family):

@@ -56,6 +56,13 @@ def test_an_unknown_key_is_refused_also_where_it_is_taken_away():
         settings.merged(a_group(), {"colour": None})
 
 
+def test_a_stored_key_that_is_not_known_can_be_taken_away():
+    group = a_group(container_config={"old_key": 1, "memory_mb": 512})
+    assert settings.merged(group, {"old_key": None}) == {"memory_mb": 512}
+    with pytest.raises(ConfigRefused, match="'old_key' is no key"):
+        settings.merged(group, {"cpus": 1})
+
+
 def test_a_stored_configuration_that_cannot_be_read_gives_the_group_nothing():
     group = a_group(container_config={"mounts": [{"path": "/"}], "old_key": 1})
     assert settings.of(group) == GroupConfig(web_search=False, ask=("mcp:*",), people={"*": Role.GUEST})

@@ -173,6 +173,25 @@ def test_what_an_agent_closed_to_the_owner_leaves_out_itself_alone(home, tmp_pat
     assert "groups/main/CLAUDE.md" in members(made.path)
 
 
+def test_a_folder_that_cannot_be_listed_is_named_by_its_path(home, tmp_path, monkeypatch):
+    (home.groups / "main" / "notes" / "closed").mkdir(parents=True)
+    (home.groups / "main" / "notes" / "closed" / "inside").write_text("x")
+    (home.groups / "main" / "notes" / "gone").mkdir()
+    opens = os.open
+
+    def refuses(path: Any, *arguments: Any, **options: Any) -> int:
+        if path == "closed":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        if path == "gone":
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+        return opens(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuses)
+    made = make(home, tmp_path / "b.tar.gz")
+    assert made.left_out == ("groups/main/notes/closed",)
+    assert "groups/main/CLAUDE.md" in members(made.path)
+
+
 @pytest.mark.parametrize("becomes", ["link", "pipe", "folder", "nothing"])
 def test_a_file_that_turns_into_something_else_is_not_followed(home, tmp_path, monkeypatch, becomes):
     secret, flips = tmp_path / "secret", home.groups / "main" / "CLAUDE.md"
@@ -250,6 +269,33 @@ def test_a_backup_that_cannot_be_finished_leaves_nothing(home, tmp_path, monkeyp
         make(home, target, replaces=True)
     assert target.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b.tar.gz", "home"]
+
+
+def test_what_a_killed_backup_left_is_deleted_by_the_next_one_a_day_later(home, tmp_path):
+    day_s, now_s = 86_400, FakeClock().now_ms() / 1000
+    for folder in (tmp_path, home.data):
+        for name, age_s in (("killed", day_s + 60), ("running", day_s - 60)):
+            left = folder / f"{backup.SCRATCH}{name}"
+            left.mkdir()
+            (left / "messages.db").write_text("a copy")
+            for path in (left / "messages.db", left):
+                os.utime(path, (now_s - age_s, now_s - age_s))
+        # It was begun long ago, and is still written.
+        (folder / f"{backup.SCRATCH}slow").mkdir()
+        (folder / f"{backup.SCRATCH}slow" / "whole").write_text("half a backup")
+        os.utime(folder / f"{backup.SCRATCH}slow", (now_s - 2 * day_s, now_s - 2 * day_s))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    os.utime(elsewhere, (0, 0))
+    (tmp_path / f"{backup.SCRATCH}link").symlink_to(elsewhere)
+
+    make(home, tmp_path / "b.tar.gz")
+    with (tmp_path / "pipe").open("wb") as out:
+        backup.stream(home, out, with_env=False, clock=FakeClock(), say=lambda _: None)
+    left_names = [f"{backup.SCRATCH}running", f"{backup.SCRATCH}slow"]
+    assert sorted(path.name for path in home.data.glob(f"{backup.SCRATCH}*")) == left_names
+    assert sorted(path.name for path in tmp_path.glob(f"{backup.SCRATCH}[rsk]*")) == left_names
+    assert elsewhere.is_dir()
 
 
 def test_nothing_and_nowhere_are_said(home, tmp_path):

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,58 @@ async def test_a_home_whose_parts_are_mounts_under_a_read_only_top_is_restored(h
     assert names_in(home) == ["first"]
     assert (home.groups / "main" / "CLAUDE.md").read_text() == "remember 우유"
     assert (home.root / "andy.toml").read_text() == "assistant_name = 'Later'\n"
+
+
+async def test_a_failed_restore_whose_earlier_record_fits_on_no_disk_is_not_undone_again(home, monkeypatch):
+    wanted(home)
+    await changed(home)
+    before = kept(home)
+    earlier = swap.RestoreRecord(id="1", state="done", by="command", source="x", at_ms=1)
+    swap.write_record(home, earlier)
+    write, writes = swap.write_record, []
+
+    def full_after_the_first(home: Home, record: swap.RestoreRecord) -> None:
+        writes.append(record.state)
+        if len(writes) > 1:
+            raise OSError(28, "No space left on device")
+        write(home, record)
+
+    with monkeypatch.context() as full:
+        full.setattr(swap, "write_record", full_after_the_first)
+        with pytest.raises(BackupError, match="No space left"):
+            put_back(home, home.root / "backups" / "monday.tar.gz", force=True)
+    assert writes == ["moving", "done", "done"]
+    swap.recover(home)
+    assert kept(home) == before
+
+
+@pytest.mark.parametrize("way", ["console", "command"])
+async def test_moves_that_cannot_be_undone_now_are_undone_by_the_next_start(home, monkeypatch, way):
+    wanted(home)
+    source = home.root / "backups" / "monday.tar.gz"
+    await changed(home)
+    before = kept(home)
+    rename, renames = swap._rename, []
+
+    def broken_after_the_first(before: Path, after: Path) -> None:
+        renames.append(before)
+        if len(renames) > 1:
+            raise OSError(5, "Input/output error")
+        rename(before, after)
+
+    if way == "console":
+        restore_request.request_restore(home, source.name, has_env=False, now_ms=1)
+        act: Callable[[], object] = partial(carry_out_now, home)
+    else:
+        act = partial(put_back, home, source, force=True)
+    with monkeypatch.context() as broken:
+        broken.setattr(swap, "_rename", broken_after_the_first)
+        with pytest.raises(BackupError, match=r"cannot be undone now .* the next start of Andy undoes it"):
+            await asyncio.to_thread(act)
+    record = swap.recover(home)
+    assert kept(home) == before
+    assert record is not None
+    assert record.state == ("asked" if way == "console" else "failed")
 
 
 async def test_what_cannot_be_restored_changes_nothing_and_says_why(home):
@@ -315,6 +368,17 @@ async def test_a_backup_is_looked_into_before_it_is_restored(home):
     (home.root / "andy.toml").write_text("assistant_name = 'Now'\n")
     with pytest.raises(BackupError, match=r"Andy would not start with its settings .*assistant_nome"):
         inspection.inspect(home, home.root / "backups" / "bad.tar.gz", clock=FakeClock())
+
+
+def test_what_a_killed_inspection_unpacked_is_deleted_by_the_next_one_a_day_later(home):
+    wanted(home)
+    killed = home.root / "backups" / f"{inspection.SCRATCH}killed"
+    killed.mkdir()
+    (killed / ".env").write_text("a key")
+    for path in (killed / ".env", killed):
+        os.utime(path, (0, 0))
+    inspection.inspect(home, home.root / "backups" / "monday.tar.gz", clock=FakeClock())
+    assert not killed.exists()
 
 
 async def test_the_keys_are_in_the_backup_before_where_those_of_another_take_their_place(home):

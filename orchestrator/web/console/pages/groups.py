@@ -141,6 +141,8 @@ async def save_rules(view: View, form: SentForm) -> Response:
     different = {role: rules for role, rules in rules_by_role.items() if rules}
     try:
         async with view.host.database.transaction() as tx:
+            # Called for its error: the form shows no rules that cannot be read, and must not replace them.
+            settings.to_change(await groups.known(tx, folder))
             await changes.configure(tx, folder, {"roles": different or None}, by=by, now_ms=now_ms)
             undo = await undo_path(tx, folder, now_ms)
     except ConfigRefused as error:
