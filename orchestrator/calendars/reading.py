@@ -11,6 +11,7 @@ import json
 import resource
 import sys
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import date, datetime, timedelta
@@ -22,6 +23,8 @@ from orchestrator.store.schedule.followed_calendars import CalendarEvent
 
 MAX_EVENTS = 1_000
 """Most events of a calendar; the earliest are used."""
+MAX_EVENTS_A_SERIES = 100
+"""Most events of a series, the earliest ones: one that repeats every second leaves room for others."""
 MAX_TEXT_CHARS = 200
 MEMORY_BYTES = 1024**3
 """Most memory of the process that reads a calendar."""
@@ -35,10 +38,11 @@ class NotACalendar(ValueError):
 
 
 def read(body: bytes, *, zone: ZoneInfo, first: date, days: int) -> list[CalendarEvent]:
-    """Return the events of `days` days from `first` on, in the order of their start, at most `MAX_EVENTS`.
+    """Return the events of `days` days from `first` on, in the order of their start.
 
-    Events that are cancelled or cannot be parsed are left out. `body` is iCalendar text, or the XML of
-    CalDAV. `zone` applies to times without one, and to the start of whole days.
+    They are at most `MAX_EVENTS`, and at most `MAX_EVENTS_A_SERIES` of each series. Events that are cancelled
+    or cannot be parsed are left out. `body` is iCalendar text, or the XML of CalDAV. `zone` applies to times
+    without one, and to the start of whole days.
 
     Raises:
         NotACalendar: `body` is neither.
@@ -51,7 +55,13 @@ def read(body: bytes, *, zone: ZoneInfo, first: date, days: int) -> list[Calenda
         for component in _between(calendar, since, until)
         if (event := _event(component, zone)) is not None
     ]
-    return sorted(events, key=lambda event: (event.start_ms, event.title, event.id))[:MAX_EVENTS]
+    in_series: Counter[str] = Counter()
+    chosen = []
+    for event in sorted(events, key=lambda event: (event.start_ms, event.title, event.id)):
+        in_series[event.id] += 1
+        if in_series[event.id] <= MAX_EVENTS_A_SERIES:
+            chosen.append(event)
+    return chosen[:MAX_EVENTS]
 
 
 def _between(calendar: Any, since: datetime, until: datetime) -> list[Any]:
