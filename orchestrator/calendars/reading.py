@@ -107,13 +107,11 @@ def _series(calendar: Any) -> list[Any]:
 
 def _calendars(body: bytes) -> Iterator[Any]:
     """Yield the calendars in a server's answer, none for CalDAV without events. Raises `NotACalendar`."""
-    from icalendar import Calendar
-
     is_caldav = body.lstrip()[:1] == b"<"
     try:
         # `utf-8-sig` drops a byte order mark before the text.
         texts = _from_caldav(body) if is_caldav else [body.decode("utf-8-sig", "replace")]
-        components = [part for text in texts for part in Calendar.from_ical(text, multiple=True)]
+        components = [component for text in texts for component in _components(text)]
     except MemoryError:
         raise  # it may be a calendar, and is too large for this process
     except Exception as error:  # the parser reads untrusted bytes, and raises errors of many kinds
@@ -122,6 +120,83 @@ def _calendars(body: bytes) -> Iterator[Any]:
     if not calendars and not is_caldav:
         raise NotACalendar("it has no VCALENDAR")
     yield from calendars
+
+
+def _components(text: str) -> list[Any]:
+    """Return the outermost components of iCalendar text. Raises errors of many kinds if it is none.
+
+    If the text cannot be parsed, its calendars are returned without the components that cannot be parsed.
+    """
+    from icalendar import Calendar
+
+    try:
+        if components := Calendar.from_ical(text, multiple=True):
+            return components
+    except MemoryError:
+        raise  # as in `_calendars`
+    except Exception:  # noqa: BLE001, S110 - parsed part by part below
+        pass
+    return Calendar.from_ical(_parsable(text), multiple=True)
+
+
+def _parsable(text: str) -> str:
+    """Return the calendars of iCalendar text with only their events and time zones that can be parsed.
+
+    The alarms of events, and other components that no event needs, are left out.
+    """
+    lines: list[str] = []
+    part: list[str] = []
+    """The lines of the event or time zone that is being read."""
+    for opened, keyword, line in _nested(text):
+        if keyword == "BEGIN" and len(opened) == 2:
+            part = []
+        match opened:
+            case ["VCALENDAR"] if keyword in {"BEGIN", "END", "X-WR-TIMEZONE"}:
+                lines.append(line)
+            case ["VCALENDAR", "VEVENT"] | ["VCALENDAR", "VTIMEZONE", *_]:
+                part.append(line)
+        if keyword == "END" and len(opened) == 2 and _can_be_parsed(part):
+            lines += part
+    return "\r\n".join(lines)
+
+
+def _nested(text: str) -> Iterator[tuple[list[str], str, str]]:
+    """Yield for each line of iCalendar text the components that it is in, its keyword, and the line.
+
+    The components are given by their names, from the outermost on.
+
+    A component whose end is missing ends before the next event, or where a component around it ends.
+    """
+    from icalendar.parser import Contentlines
+
+    opened: list[str] = []
+    for line in Contentlines.from_ical(text):
+        keyword, _, name = line.upper().partition(":")
+        if keyword == "BEGIN":
+            if name == "VEVENT":  # an event is only ever directly in a calendar
+                del opened[1:]
+            opened.append(name)
+        elif keyword == "END":
+            if name not in opened:
+                continue
+            while opened[-1] != name:
+                opened.pop()
+        yield opened, keyword, line
+        if keyword == "END":
+            opened.pop()
+
+
+def _can_be_parsed(component: list[str]) -> bool:
+    """Return whether the lines of a component are valid."""
+    from icalendar import Component
+
+    try:
+        Component.from_ical("\r\n".join(component), multiple=True)
+    except MemoryError:
+        raise  # as in `_calendars`
+    except Exception:  # noqa: BLE001 - whatever one component has: the others are read without it
+        return False
+    return True
 
 
 def _from_caldav(body: bytes) -> list[str]:

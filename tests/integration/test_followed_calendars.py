@@ -113,6 +113,31 @@ def test_one_bad_event_costs_no_other():
     assert "good" in [one.title for one in found]
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "BEGIN:X-NOTE\nDTSTART:xx\nEND:X-NOTE",
+        "BEGIN:VTODO\nUID:todo\nDUE:xx\nEND:VTODO",
+        "BEGIN:VTIMEZONE\nTZID:Own\nBEGIN:STANDARD\nDTSTART:xx\nEND:STANDARD\nEND:VTIMEZONE",
+        "BEGIN:VEVENT\nUID:without an end\nDTSTART:20261130T000000Z",
+        "BEGIN:VTODO\nUID:without an end",
+        "END:VTODO",
+        "LAST-MODIFIED:xx",
+        "no line of a calendar",
+    ],
+)
+def test_one_bad_component_costs_only_itself(bad):
+    text = ics("DTSTART;TZID=Own:20261130T090000\nSUMMARY:good", "DTSTART:20261201T000000Z\nSUMMARY:next")
+    text = text.replace("BEGIN:VEVENT", f"{bad}\r\nBEGIN:VEVENT".replace("\n", "\r\n"), 1)
+    assert shown(read(text)) == [("11-30 09:00", "good"), ("12-01 09:00", "next")]
+
+
+@pytest.mark.parametrize("bad", ["TRIGGER:xx\nEND:VALARM", "TRIGGER:-PT15M", "no line\nEND:VALARM"])
+def test_one_bad_alarm_does_not_cost_its_event(bad):
+    text = ics(f"DTSTART:20261130T000000Z\nSUMMARY:good\nBEGIN:VALARM\nACTION:DISPLAY\n{bad}")
+    assert shown(read(text)) == [("11-30 09:00", "good")]
+
+
 def test_titles_and_their_number_are_bounded():
     event = f"DTSTART:20261130T000000Z\nRRULE:FREQ=MINUTELY;COUNT=100\nSUMMARY:{'x' * 5000}"
     found = read(ics(*[event] * 11))
