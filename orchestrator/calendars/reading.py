@@ -217,19 +217,26 @@ def _event(event: Any, zone: ZoneInfo) -> CalendarEvent | None:
     try:
         if event.get("STATUS") == "CANCELLED":
             return None
-        uid = str(event.get("UID") or event.get("SUMMARY", ""))
+        uid = _text(event, "UID") or _text(event, "SUMMARY")
         return CalendarEvent(
             id=hashlib.sha256(uid.encode("utf-8", "replace")).hexdigest()[:16],
             start_ms=_ms(event.start, zone),
             end_ms=_ms(event.end, zone),
             is_all_day=not isinstance(event.start, datetime),
-            title=_line(event.get("SUMMARY", "")),
-            place=_line(event.get("LOCATION", "")),
+            title=_line(_text(event, "SUMMARY")),
+            place=_line(_text(event, "LOCATION")),
         )
     except MemoryError:
         raise  # the calendar is too large for this process: events would be missing for no fault of their own
     except Exception:  # noqa: BLE001 - whatever one event has: the others are read without it
         return None
+
+
+def _text(event: Any, name: str) -> str:
+    """Return the text of an event's property, the first one if it has several; empty if there is none."""
+    value = event.get(name)
+    values = value if isinstance(value, list) else [value]
+    return next((str(text) for text in values if isinstance(text, str)), "")
 
 
 def _ms(at: date, zone: ZoneInfo) -> int:
@@ -239,7 +246,7 @@ def _ms(at: date, zone: ZoneInfo) -> int:
     return round((at if at.tzinfo else at.replace(tzinfo=zone)).timestamp() * 1000)
 
 
-def _line(text: Any) -> str:
+def _line(text: str) -> str:
     """Return a text on one line of at most `MAX_TEXT_CHARS` characters.
 
     Control characters become blanks, and runs of blanks one blank. Invisible marks that change the direction
@@ -247,7 +254,7 @@ def _line(text: Any) -> str:
     """
     # Cut before each character is looked at, because a title may have a megabyte. Ten times the limit are
     # kept, since characters are removed below.
-    start = str(text).encode("utf-8", "replace").decode()[: 10 * MAX_TEXT_CHARS]
+    start = text.encode("utf-8", "replace").decode()[: 10 * MAX_TEXT_CHARS]
     plain = "".join(
         " " if unicodedata.category(character) in {"Cc", "Zl", "Zp"} else character for character in start
     )

@@ -96,6 +96,8 @@ def shown(found: list[CalendarEvent]) -> list[tuple[str, str]]:
             "DTSTART:20261130T000000Z\nSTATUS:CANCELLED\nSTATUS:CONFIRMED\nSUMMARY:twice",
             [("11-30 09:00", "twice")],
         ),
+        ("DTSTART:20261130T000000Z\nSUMMARY:first\nSUMMARY:second", [("11-30 09:00", "first")]),
+        ("DTSTART:20261130T000000Z\nSUMMARY;VALUE=DATE:20261130", [("11-30 09:00", "")]),
         ("RRULE:FREQ=NEVERLY\nDTSTART:20261130T0\nBEGIN:VEVENT\nUID:in\nDTSTART:x\nRRULE:y\nEND:VEVENT", []),
         ("SUMMARY:no start", []),
         ("DTSTART:nonsense\nSUMMARY:bad", []),
