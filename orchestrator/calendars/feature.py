@@ -33,6 +33,9 @@ SWEEP_SECONDS = 60.0
 """Most seconds between two looks for calendars and events that are due."""
 # Each calendar is read in a process of its own, which may take up to 1 GiB of memory.
 AT_ONCE = 4
+MAX_NOTICES_A_DAY = 10
+"""Most messages about one event or series in 24 hours: an invitation may repeat every second."""
+DAY_MS = 24 * 60 * 60_000
 NOTIFIED_AT = 2
 """Failures in a row after which the owner is notified: the first may be a hiccup of the network."""
 
@@ -160,24 +163,30 @@ class CalendarFeature:
     async def _announce(self, tx: Tx, followed: FollowedEvent, *, now_ms: int) -> None:
         """Queue the message before an event, unless it was queued before for the same start of the event.
 
-        Do nothing if the group is gone.
+        Do nothing if the group is gone, or got `MAX_NOTICES_A_DAY` messages about the series. As long as the
+        event has not begun, this is called again.
         """
         group = await groups.by_folder(tx, followed.calendar.folder)
         if group is None:
             return
         # By its name: a calendar that is followed again, such as with another password, gets a new id. The
         # start is part of the key, because an event that was moved is announced again.
-        source = f"{followed.calendar.folder}:{followed.calendar.name}"
-        occurrence = f"{followed.event.id}:{followed.event.start_ms}"
+        series = f"calendar:{followed.calendar.folder}:{followed.calendar.name}:{followed.event.id}:"
         # Older versions had the calendar's id in the key: what they announced is not announced again.
-        if await outbox.by_key(tx, f"calendar:{followed.calendar.id}:{occurrence}") is not None:
+        old_key = f"calendar:{followed.calendar.id}:{followed.event.id}:{followed.event.start_ms}"
+        if await outbox.by_key(tx, old_key) is not None:
+            return
+        notices = await outbox.count_with_key(
+            tx, group.folder, series, since_ms=now_ms - DAY_MS, now_ms=now_ms
+        )
+        if notices >= MAX_NOTICES_A_DAY:
             return
         await outbox.add(
             tx,
             chat_jid=group.jid,
             folder=group.folder,
             text=service.notice(followed, self._host.zone_of(group), now_ms=now_ms),
-            dedupe_key=f"calendar:{source}:{occurrence}",
+            dedupe_key=f"{series}{followed.event.start_ms}",
             now_ms=now_ms,
         )
 

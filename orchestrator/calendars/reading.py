@@ -11,6 +11,7 @@ import json
 import resource
 import sys
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import date, datetime, timedelta
@@ -22,6 +23,8 @@ from orchestrator.store.schedule.followed_calendars import CalendarEvent
 
 MAX_EVENTS = 1_000
 """Most events of a calendar; the earliest are used."""
+MAX_EVENTS_A_SERIES = 100
+"""Most events of a series, the earliest ones: one that repeats every second leaves room for others."""
 MAX_TEXT_CHARS = 200
 MEMORY_BYTES = 1024**3
 """Most memory of the process that reads a calendar."""
@@ -35,10 +38,11 @@ class NotACalendar(ValueError):
 
 
 def read(body: bytes, *, zone: ZoneInfo, first: date, days: int) -> list[CalendarEvent]:
-    """Return the events of `days` days from `first` on, in the order of their start, at most `MAX_EVENTS`.
+    """Return the events of `days` days from `first` on, in the order of their start.
 
-    Events that are cancelled or cannot be parsed are left out. `body` is iCalendar text, or the XML of
-    CalDAV. `zone` applies to times without one, and to the start of whole days.
+    They are at most `MAX_EVENTS`, and at most `MAX_EVENTS_A_SERIES` of each series. Events that are cancelled
+    or cannot be parsed are left out. `body` is iCalendar text, or the XML of CalDAV. `zone` applies to times
+    without one, and to the start of whole days.
 
     Raises:
         NotACalendar: `body` is neither.
@@ -51,7 +55,13 @@ def read(body: bytes, *, zone: ZoneInfo, first: date, days: int) -> list[Calenda
         for component in _between(calendar, since, until)
         if (event := _event(component, zone)) is not None
     ]
-    return sorted(events, key=lambda event: (event.start_ms, event.title, event.id))[:MAX_EVENTS]
+    in_series: Counter[str] = Counter()
+    chosen = []
+    for event in sorted(events, key=lambda event: (event.start_ms, event.title, event.id)):
+        in_series[event.id] += 1
+        if in_series[event.id] <= MAX_EVENTS_A_SERIES:
+            chosen.append(event)
+    return chosen[:MAX_EVENTS]
 
 
 def _between(calendar: Any, since: datetime, until: datetime) -> list[Any]:
@@ -97,13 +107,11 @@ def _series(calendar: Any) -> list[Any]:
 
 def _calendars(body: bytes) -> Iterator[Any]:
     """Yield the calendars in a server's answer, none for CalDAV without events. Raises `NotACalendar`."""
-    from icalendar import Calendar
-
     is_caldav = body.lstrip()[:1] == b"<"
     try:
         # `utf-8-sig` drops a byte order mark before the text.
         texts = _from_caldav(body) if is_caldav else [body.decode("utf-8-sig", "replace")]
-        components = [part for text in texts for part in Calendar.from_ical(text, multiple=True)]
+        components = [component for text in texts for component in _components(text)]
     except MemoryError:
         raise  # it may be a calendar, and is too large for this process
     except Exception as error:  # the parser reads untrusted bytes, and raises errors of many kinds
@@ -112,6 +120,83 @@ def _calendars(body: bytes) -> Iterator[Any]:
     if not calendars and not is_caldav:
         raise NotACalendar("it has no VCALENDAR")
     yield from calendars
+
+
+def _components(text: str) -> list[Any]:
+    """Return the outermost components of iCalendar text. Raises errors of many kinds if it is none.
+
+    If the text cannot be parsed, its calendars are returned without the components that cannot be parsed.
+    """
+    from icalendar import Calendar
+
+    try:
+        if components := Calendar.from_ical(text, multiple=True):
+            return components
+    except MemoryError:
+        raise  # as in `_calendars`
+    except Exception:  # noqa: BLE001, S110 - parsed part by part below
+        pass
+    return Calendar.from_ical(_parsable(text), multiple=True)
+
+
+def _parsable(text: str) -> str:
+    """Return the calendars of iCalendar text with only their events and time zones that can be parsed.
+
+    The alarms of events, and other components that no event needs, are left out.
+    """
+    lines: list[str] = []
+    part: list[str] = []
+    """The lines of the event or time zone that is being read."""
+    for opened, keyword, line in _nested(text):
+        if keyword == "BEGIN" and len(opened) == 2:
+            part = []
+        match opened:
+            case ["VCALENDAR"] if keyword in {"BEGIN", "END", "X-WR-TIMEZONE"}:
+                lines.append(line)
+            case ["VCALENDAR", "VEVENT"] | ["VCALENDAR", "VTIMEZONE", *_]:
+                part.append(line)
+        if keyword == "END" and len(opened) == 2 and _can_be_parsed(part):
+            lines += part
+    return "\r\n".join(lines)
+
+
+def _nested(text: str) -> Iterator[tuple[list[str], str, str]]:
+    """Yield for each line of iCalendar text the components that it is in, its keyword, and the line.
+
+    The components are given by their names, from the outermost on.
+
+    A component whose end is missing ends before the next event, or where a component around it ends.
+    """
+    from icalendar.parser import Contentlines
+
+    opened: list[str] = []
+    for line in Contentlines.from_ical(text):
+        keyword, _, name = line.upper().partition(":")
+        if keyword == "BEGIN":
+            if name == "VEVENT":  # an event is only ever directly in a calendar
+                del opened[1:]
+            opened.append(name)
+        elif keyword == "END":
+            if name not in opened:
+                continue
+            while opened[-1] != name:
+                opened.pop()
+        yield opened, keyword, line
+        if keyword == "END":
+            opened.pop()
+
+
+def _can_be_parsed(component: list[str]) -> bool:
+    """Return whether the lines of a component are valid."""
+    from icalendar import Component
+
+    try:
+        Component.from_ical("\r\n".join(component), multiple=True)
+    except MemoryError:
+        raise  # as in `_calendars`
+    except Exception:  # noqa: BLE001 - whatever one component has: the others are read without it
+        return False
+    return True
 
 
 def _from_caldav(body: bytes) -> list[str]:
@@ -132,19 +217,26 @@ def _event(event: Any, zone: ZoneInfo) -> CalendarEvent | None:
     try:
         if event.get("STATUS") == "CANCELLED":
             return None
-        uid = str(event.get("UID") or event.get("SUMMARY", ""))
+        uid = _text(event, "UID") or _text(event, "SUMMARY")
         return CalendarEvent(
             id=hashlib.sha256(uid.encode("utf-8", "replace")).hexdigest()[:16],
             start_ms=_ms(event.start, zone),
             end_ms=_ms(event.end, zone),
             is_all_day=not isinstance(event.start, datetime),
-            title=_line(event.get("SUMMARY", "")),
-            place=_line(event.get("LOCATION", "")),
+            title=_line(_text(event, "SUMMARY")),
+            place=_line(_text(event, "LOCATION")),
         )
     except MemoryError:
         raise  # the calendar is too large for this process: events would be missing for no fault of their own
     except Exception:  # noqa: BLE001 - whatever one event has: the others are read without it
         return None
+
+
+def _text(event: Any, name: str) -> str:
+    """Return the text of an event's property, the first one if it has several; empty if there is none."""
+    value = event.get(name)
+    values = value if isinstance(value, list) else [value]
+    return next((str(text) for text in values if isinstance(text, str)), "")
 
 
 def _ms(at: date, zone: ZoneInfo) -> int:
@@ -154,7 +246,7 @@ def _ms(at: date, zone: ZoneInfo) -> int:
     return round((at if at.tzinfo else at.replace(tzinfo=zone)).timestamp() * 1000)
 
 
-def _line(text: Any) -> str:
+def _line(text: str) -> str:
     """Return a text on one line of at most `MAX_TEXT_CHARS` characters.
 
     Control characters become blanks, and runs of blanks one blank. Invisible marks that change the direction
@@ -162,7 +254,7 @@ def _line(text: Any) -> str:
     """
     # Cut before each character is looked at, because a title may have a megabyte. Ten times the limit are
     # kept, since characters are removed below.
-    start = str(text).encode("utf-8", "replace").decode()[: 10 * MAX_TEXT_CHARS]
+    start = text.encode("utf-8", "replace").decode()[: 10 * MAX_TEXT_CHARS]
     plain = "".join(
         " " if unicodedata.category(character) in {"Cc", "Zl", "Zp"} else character for character in start
     )

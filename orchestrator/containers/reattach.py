@@ -101,9 +101,6 @@ class Reattachment:
             await self._orphans.remove(container, Orphan.of(run))
             await self._termination.settle(run, UNUSED)
             return
-        order = None
-        if turn is not None and group is not None and not is_acknowledged:
-            order = await self._compose_again(run, turn, group, is_first=is_first)
         await ports.mailboxes.watch(run.folder)
         await self._context.logs.resume(run)
         live = self._live_runs.admit(run, RunState.IDLE if turn is None else RunState.BUSY)
@@ -115,13 +112,13 @@ class Reattachment:
         if group is not None:
             live.apply_config(group)
         is_written = True
-        if order is not None:
-            assert turn is not None
+        if turn is not None and group is not None and not is_acknowledged:
             # The file may never have been written; a runner takes each turn once.
-            await ports.before_turn(turn)
             try:
+                order = await self._compose_again(run, turn, group, is_first=is_first)
+                await ports.before_turn(turn)
                 await asyncio.to_thread(ports.files.write_turn, run.folder, order)
-            except Exception as error:  # one group's order, which ends no start of the host
+            except Exception as error:  # one group's order, which prevents no start of the host
                 log.exception("turn.not_written", turn=turn.id, run=run.id, reason=str(error))
                 is_written = False
         self._termination.spawn(live, self._reader.follow(live, container))

@@ -72,13 +72,6 @@ class _LookResult:
     blocking_runs: list[RunId] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Missed:
-    """A group that missed a wake and starts after the warm-up."""
-
-    until_ms: int
-
-
 class CycleStarter:
     """Queues the free cycles of all groups whose loop is on."""
 
@@ -107,8 +100,11 @@ class CycleStarter:
         self._stop_run = stop_run
         self._alive: frozenset[Folder] = frozenset()
         """The groups whose loop was on at the last look."""
-        self._missed: dict[Folder, _Missed] = {}
-        """The groups that missed a wake while no host ran, until their cycle is queued."""
+        self._missed: dict[Folder, int] = {}
+        """The groups that missed a wake while no host ran, until their cycle is queued.
+
+        Each has the time of the steady clock, in milliseconds, before which its cycle does not start.
+        """
         self._published_seq: int | None = None
         """The number of the newest event that is published; None before the first call of `prepare`."""
         self.touched: set[Folder] = set()
@@ -138,8 +134,8 @@ class CycleStarter:
                 at_ms = await self._start_ms(tx, loop, now_ms)
                 if at_ms is not None and at_ms <= now_ms:
                     # Staggered: after a night without power all groups would start their containers at once.
-                    until_ms = now_ms + WARM_UP_MS + STAGGER_MS * len(self._missed)
-                    self._missed[loop.folder] = _Missed(until_ms)
+                    wait_ms = WARM_UP_MS + STAGGER_MS * len(self._missed)
+                    self._missed[loop.folder] = self._clock.steady_ms() + wait_ms
 
     async def look(self) -> float:
         """End the cycles whose turns have ended, and queue the free cycles that are due.
@@ -149,8 +145,10 @@ class CycleStarter:
         """
         async with self._database.reading() as tx:
             self._alive = frozenset(loop.folder for loop in await loops.alive(tx))
-            if not self._alive and not await cycles.unfinished(tx):
-                return SWEEP_SECONDS
+            has_work = bool(self._alive or await cycles.unfinished(tx))
+        if not has_work:
+            await self._publish_committed()  # such as that the last loop was switched off
+            return SWEEP_SECONDS
         result = _LookResult()
         times: list[int] = []
         async with self._database.transaction() as tx:
@@ -194,9 +192,9 @@ class CycleStarter:
             await loops.release(tx, loop.folder)  # its turn was removed, or ended before it started
         at_ms = await self._start_ms(tx, loop, now_ms)
         # After a time without a host, the groups that missed a wake start one after another.
-        missed = self._missed.get(loop.folder)
-        if at_ms is not None and missed is not None:
-            at_ms = max(at_ms, missed.until_ms)
+        earliest_steady_ms = self._missed.get(loop.folder)
+        if at_ms is not None and earliest_steady_ms is not None:
+            at_ms = max(at_ms, now_ms + earliest_steady_ms - self._clock.steady_ms())
         if at_ms is None or at_ms > now_ms:
             return at_ms
         group = await groups.by_folder(tx, loop.folder)

@@ -39,8 +39,15 @@ MAX_SECONDS = 60.0
 MAX_BYTES = 8 * 1024 * 1024
 MAX_CHARS = 2_000
 """Most characters of a text that is spoken: about two minutes of sound."""
-BOUNDED = f'ulimit -c 0 -v {4 * 1024**2} -f {MAX_BYTES // 512} 2>/dev/null; exec "$@"'
-"""A shell command that limits memory to 4 GiB of address space, then runs the program in place of the shell.
+MAX_FILE_BYTES = 128 * 1024 * 1024
+"""Most bytes of a file that the program writes: espeak-ng makes shared memory of 64 MiB, which counts."""
+# A command for each limit: dash, which is /bin/sh on Debian, takes one option at a time.
+BOUNDED = (
+    f'{{ ulimit -c 0; ulimit -v {4 * 1024**2}; ulimit -f {MAX_FILE_BYTES // 512}; }} 2>/dev/null; exec "$@"'
+)
+"""A shell command that limits memory and files, then runs the program in place of the shell.
+
+Memory is limited to 4 GiB of address space, a file to `MAX_FILE_BYTES`, and there is no core dump.
 """
 NOT_TO_BE_SPOKEN = "too long to be spoken, or without words"
 RECENT_MS = 10 * 60_000

@@ -17,7 +17,7 @@ from icalendar import Calendar
 
 from agent_runner.agents.offline import calendar as offline_calendar
 from agent_runner.wire.times import Language
-from orchestrator.calendars import client, reading, service
+from orchestrator.calendars import client, feature, reading, service
 from orchestrator.calendars.client import CalendarLogin, CalendarUnreadable
 from orchestrator.calendars.feature import CalendarFeature
 from orchestrator.calendars.reading import NotACalendar
@@ -96,6 +96,8 @@ def shown(found: list[CalendarEvent]) -> list[tuple[str, str]]:
             "DTSTART:20261130T000000Z\nSTATUS:CANCELLED\nSTATUS:CONFIRMED\nSUMMARY:twice",
             [("11-30 09:00", "twice")],
         ),
+        ("DTSTART:20261130T000000Z\nSUMMARY:first\nSUMMARY:second", [("11-30 09:00", "first")]),
+        ("DTSTART:20261130T000000Z\nSUMMARY;VALUE=DATE:20261130", [("11-30 09:00", "")]),
         ("RRULE:FREQ=NEVERLY\nDTSTART:20261130T0\nBEGIN:VEVENT\nUID:in\nDTSTART:x\nRRULE:y\nEND:VEVENT", []),
         ("SUMMARY:no start", []),
         ("DTSTART:nonsense\nSUMMARY:bad", []),
@@ -113,11 +115,47 @@ def test_one_bad_event_costs_no_other():
     assert "good" in [one.title for one in found]
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "BEGIN:X-NOTE\nDTSTART:xx\nEND:X-NOTE",
+        "BEGIN:VTODO\nUID:todo\nDUE:xx\nEND:VTODO",
+        "BEGIN:VTIMEZONE\nTZID:Own\nBEGIN:STANDARD\nDTSTART:xx\nEND:STANDARD\nEND:VTIMEZONE",
+        "BEGIN:VEVENT\nUID:without an end\nDTSTART:20261130T000000Z",
+        "BEGIN:VTODO\nUID:without an end",
+        "END:VTODO",
+        "LAST-MODIFIED:xx",
+        "no line of a calendar",
+    ],
+)
+def test_one_bad_component_costs_only_itself(bad):
+    text = ics("DTSTART;TZID=Own:20261130T090000\nSUMMARY:good", "DTSTART:20261201T000000Z\nSUMMARY:next")
+    text = text.replace("BEGIN:VEVENT", f"{bad}\r\nBEGIN:VEVENT".replace("\n", "\r\n"), 1)
+    assert shown(read(text)) == [("11-30 09:00", "good"), ("12-01 09:00", "next")]
+
+
+@pytest.mark.parametrize("bad", ["TRIGGER:xx\nEND:VALARM", "TRIGGER:-PT15M", "no line\nEND:VALARM"])
+def test_one_bad_alarm_does_not_cost_its_event(bad):
+    text = ics(f"DTSTART:20261130T000000Z\nSUMMARY:good\nBEGIN:VALARM\nACTION:DISPLAY\n{bad}")
+    assert shown(read(text)) == [("11-30 09:00", "good")]
+
+
 def test_titles_and_their_number_are_bounded():
-    event = f"DTSTART:20261130T000000Z\nRRULE:FREQ=MINUTELY;COUNT=2000\nSUMMARY:{'x' * 5000}"
-    found = read(ics(event))
+    event = f"DTSTART:20261130T000000Z\nRRULE:FREQ=MINUTELY;COUNT=100\nSUMMARY:{'x' * 5000}"
+    found = read(ics(*[event] * 11))
     assert len(found) == reading.MAX_EVENTS
     assert {len(one.title) for one in found} == {reading.MAX_TEXT_CHARS}
+
+
+def test_one_event_that_is_repeated_without_measure_leaves_room_for_the_others():
+    found = read(
+        ics(
+            "DTSTART:20261130T000000Z\nRRULE:FREQ=SECONDLY;COUNT=1000\nSUMMARY:flood",
+            "DTSTART:20261205T000000Z\nSUMMARY:dentist",
+        )
+    )
+    titles = [one.title for one in found]
+    assert titles == ["flood"] * reading.MAX_EVENTS_A_SERIES + ["dentist"]
 
 
 @pytest.mark.parametrize(
@@ -127,6 +165,8 @@ def test_titles_and_their_number_are_bounded():
         b"<html><body>Sign in</body></html>",
         b"\x00\xff\xfe",
         b"BEGIN:VEVENT\r\nEND:VEVENT",
+        b"BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nDTSTART:20261130T000000Z\r\nEND:VEVENT\r\n",
+        b"END:VCALENDAR",
         b"<a",
         b"{}",
         b"BEGIN:",
@@ -396,6 +436,18 @@ async def test_a_calendar_that_is_followed_anew_announces_nothing_twice(host: Ho
     assert len(await host.after(0)) == 1
     await host.follow(notice_minutes=60)
     assert len(await host.after(0)) == 2, "the one that is due only now"
+
+
+async def test_one_event_that_is_repeated_without_measure_does_not_flood_the_chat(host: Host) -> None:
+    flood = [host.event(10 + number / 60, "flood") for number in range(60)]
+    host.events = [*flood, host.event(20)]
+    await host.follow()
+    texts = await host.after(0)
+    assert len([text for text in texts if "flood" in text]) == feature.MAX_NOTICES_A_DAY
+    assert "dentist" in texts[-1]
+    assert await host.after(1) == texts
+    host.events = [host.event(25 * 60, "flood")]
+    assert len(await host.after(25 * 60 - 5)) == len(texts) + 1, "a day later there may be more"
 
 
 async def test_an_event_that_an_older_version_announced_is_not_announced_again(host: Host) -> None:

@@ -234,3 +234,8 @@ async def until_voices(store_harness: StoreHarness, count: int) -> None:
 async def unspoken(store_harness: StoreHarness) -> list[outbox.Outgoing]:
     async with store_harness.database.reading() as tx:
         return await outbox.unspoken(tx, since_ms=0)
+
+
+async def test_the_memory_of_the_program_and_its_files_are_limited() -> None:
+    printed = await speech._run(["/bin/sh", "-c", "ulimit -c; ulimit -v; ulimit -f"], b"")
+    assert printed.split() == [b"0", b"%d" % (4 * 1024**2), b"%d" % (speech.MAX_FILE_BYTES // 512)]

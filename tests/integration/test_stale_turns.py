@@ -11,16 +11,18 @@ from pathlib import Path
 import pytest
 
 from agent_runner.wire.frames import Ack, TurnEnd
-from agent_runner.wire.order import CloseOrder, TurnOrder
+from agent_runner.wire.order import CloseOrder, RunOrder, TurnOrder
 from orchestrator.containers.pool import RunPool
 from orchestrator.containers.termination import TURN_NOT_WRITTEN
 from orchestrator.containers.timeouts import CLOSE_GRACE_MS
+from orchestrator.domain.errors import SettingError
 from orchestrator.domain.failures import FailureOwner
-from orchestrator.domain.values import RunState, Turn, TurnState
+from orchestrator.domain.values import Group, Run, RunState, Turn, TurnState
 from orchestrator.ipc import input_files
 from orchestrator.queue.retries import MAX_RESTARTS, TOO_MANY_RESTARTS
 from tests.doubles.scripted_runtime import (
     ScriptedContainer,
+    ScriptedOrders,
     ScriptedRuntime,
     scripted_pool,
     scripted_ports,
@@ -39,6 +41,8 @@ class Hosts:
     store_harness: StoreHarness
     home: Path
     runtime: ScriptedRuntime
+    problem: SettingError | None = None
+    """The reason why no order can be composed."""
 
     @property
     def input(self) -> Path:
@@ -48,7 +52,7 @@ class Hosts:
     async def host(self) -> AsyncIterator[RunPool]:
         """A host, killed when it is left: nothing is recorded of its end."""
         inputs = input_files.InputFiles(self.home / "ipc")
-        ports = replace(scripted_ports(), files=inputs)
+        ports = replace(scripted_ports(), files=inputs, orders=ScriptedOrders(order=self._order))
         async with asyncio.TaskGroup() as tasks:
             pool = scripted_pool(self.store_harness, self.runtime, tasks, self.home, ports=ports)
             await pool.adopt()
@@ -56,6 +60,11 @@ class Hosts:
             await asyncio.sleep(0)  # a job that has not begun cannot be cancelled without a word
             for task in pool.tasks():
                 task.cancel()
+
+    def _order(self, run: Run, group: Group, turn: TurnOrder, session_id: str | None) -> RunOrder:
+        if self.problem is not None:
+            raise self.problem
+        return ScriptedOrders().order(run, group, turn, session_id)
 
     async def ask(self, text: str) -> Turn:
         await self.store_harness.hear(f"@Andy {text}")
@@ -250,6 +259,21 @@ async def test_a_container_that_cannot_be_asked_to_close_is_killed_instead(hosts
         hosts.store_harness.clock.pass_ms(CLOSE_GRACE_MS + 1)
         async with reaping(pool):
             await until(container.has_ended.is_set, "it is killed")
+
+
+async def test_a_turn_that_cannot_be_composed_again_ends_no_start(hosts: Hosts) -> None:
+    async with hosts.host() as pool:
+        turn = await hosts.ask("first")
+        await pool.start(turn)
+        await until(lambda: hosts.runtime.started, "a container is started")
+    hosts.problem = SettingError("ANTHROPIC_API_KEY holds a space.")
+    async with hosts.host():
+
+        async def is_back() -> bool:
+            return (await hosts.store_harness.turn(turn.id)).state is TurnState.QUEUED
+
+        await until(is_back, "the turn is put back")
+        assert hosts.runtime.started[0].has_ended.is_set()
 
 
 async def test_a_container_whose_turn_was_not_written_is_ended_also_if_the_engine_refused_once(

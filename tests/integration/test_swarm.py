@@ -685,7 +685,14 @@ async def test_files_of_other_groups_and_of_read_only_folders_are_not_taken(host
         host.recorded[container.run_id] = 9
         connection = await host.connect(runtime, container.ref, is_started=True, is_hardened=True)
         assert (await connection.receive()).kind == "welcome"
-        for target in ("/workspace/global", "/workspace/../groups/other", "groups/other", "/workspace/env"):
+        targets = (
+            "/workspace/global",
+            "/workspace/../groups/other",
+            "groups/other",
+            "/workspace/env",
+            "\ud800",
+        )
+        for target in targets:
             await connection.send("stage", n=2, target=target, removed=[], put={"a": FILE})
             await connection.send("file", b"abc", target=target, path="a", is_last=True)
         await connection.send("stage_end", n=2)

@@ -130,7 +130,7 @@ BUGS = (
         name="a container that was adopted is not given its turn again",
         worlds="--family=exact",
         path="orchestrator/containers/reattach.py",
-        right="        if order is not None:\n",
+        right="        if turn is not None and group is not None and not is_acknowledged:\n",
         wrong="        if False:\n",
     ),
     Planted(

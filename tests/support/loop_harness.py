@@ -120,9 +120,10 @@ class LoopHarness:
         async with self.harness.database.reading() as tx:
             for loop in await loops.alive(tx):
                 start_ms = await self.loops._start_ms(tx, loop, now_ms)
-                missed = self.loops._missed.get(loop.folder)
+                steady_ms = self.harness.clock.steady_ms()
+                warm_up_ms = self.loops._missed.get(loop.folder, steady_ms) - steady_ms
                 if start_ms is not None:
-                    times.append(max(start_ms, missed.until_ms if missed else 0))
+                    times.append(max(start_ms, now_ms + warm_up_ms))
         return max(1_000, min(times) - now_ms)
 
     # People

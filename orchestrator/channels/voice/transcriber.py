@@ -164,13 +164,18 @@ class VoiceTranscriber:
 
     def _start_next_turn(self) -> None:
         """Give the turn to a waiting note of the group whose last turn is the longest ago, if any waits."""
+        # A note that was cancelled in this moment still waits: it removes itself when its task runs next.
+        next_turns = {
+            group: turn
+            for group, waiting in self._waiting.items()
+            if (turn := next((turn for turn in waiting if not turn.done()), None)) is not None
+        }
         # If a note waits, this stays true, so that no note which comes just now begins before that one.
-        self._is_transcribing = bool(self._waiting)
-        if self._waiting:
-            group = min(self._waiting, key=lambda name: self._last_turn.get(name, 0))
-            next_turn = self._waiting[group][0]
-            self._forget_waiting(group, next_turn)
-            next_turn.set_result(None)
+        self._is_transcribing = bool(next_turns)
+        if next_turns:
+            group = min(next_turns, key=lambda name: self._last_turn.get(name, 0))
+            self._forget_waiting(group, next_turns[group])
+            next_turns[group].set_result(None)
 
     async def _run_program(self, file: Path, language: str | None) -> SpokenText:
         """Run the transcribing program for a file, and return its result; cancellation kills the program.

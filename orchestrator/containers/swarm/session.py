@@ -402,6 +402,8 @@ class CarrierSession:
                 self._on_log(self.run_id, message.payload)
             case "request":
                 await self._handle_request(connection, message)
+            case "stage" | "file" if message.text("target") not in self.files.writable:
+                pass  # of a folder that the agent may not change
             case "stage" | "file" | "stage_end":
                 await self._handle_stage(connection, message)
             case "too_much":

@@ -184,15 +184,15 @@ async def count_released(tx: Tx, turn_id: TurnId) -> int:
 
 async def count_outside_turns(tx: Tx, folder: Folder, *, since_ms: int, now_ms: int) -> int:
     """Return how many texts a group's agent has sent since `since_ms` while no turn was running."""
-    return await _count_outside_turns(tx, folder, f"{SAID}{folder}:", since_ms, now_ms)
+    return await count_with_key(tx, folder, f"{SAID}{folder}:", since_ms=since_ms, now_ms=now_ms)
 
 
 async def count_late_answers(tx: Tx, folder: Folder, *, since_ms: int, now_ms: int) -> int:
     """Return how many messages with late replies to its agent's requests a group got since `since_ms`."""
-    return await _count_outside_turns(tx, folder, f"{LATE_ANSWER}{folder}:", since_ms, now_ms)
+    return await count_with_key(tx, folder, f"{LATE_ANSWER}{folder}:", since_ms=since_ms, now_ms=now_ms)
 
 
-async def _count_outside_turns(tx: Tx, folder: Folder, prefix: str, since_ms: int, now_ms: int) -> int:
+async def count_with_key(tx: Tx, folder: Folder, prefix: str, *, since_ms: int, now_ms: int) -> int:
     """Count a group's messages since `since_ms` that are of no turn and whose key begins with `prefix`."""
     # A message with a time after `now_ms` is from before the clock was set back. Without the upper bound it
     # would count until the clock has reached that time.

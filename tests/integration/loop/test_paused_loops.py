@@ -47,6 +47,24 @@ async def test_bt_11_an_overdue_wake_is_one_cycle_after_the_warm_up_group_after_
         assert cycle.triggers[0].startswith("heartbeat: overdue, set by")
 
 
+async def test_bt_11_a_clock_that_is_set_back_after_a_start_prolongs_no_warm_up(idle):
+    await idle.change(next_wake_ms=at("10:45:00"))
+    idle.set("11:00:00")
+    idle.loops = idle.another_host()
+    await idle.loops.prepare()
+    idle.set("10:50:00")
+
+    assert (await idle.until("10:55:00"))[:1] == [("auto", at("10:50:15"))]
+
+
+async def test_bt_20_the_end_of_the_only_loop_is_published_at_once(idle):
+    await idle.look()
+    await idle.act("off")
+    await idle.look()
+    published = [event.data["event"] for event in idle.harness.bus.ring if event.kind == "action:loop"]
+    assert published[-1:] == ["loop.off"]
+
+
 async def test_bt_22_a_spent_budget_holds_free_cycles_and_never_the_chat(due):
     due.spent = "the budget of the day is spent"
     await due.trigger()

@@ -223,6 +223,25 @@ async def test_one_that_gives_up_waiting_leaves_the_turn_to_the_next(tmp_path: P
     assert (first.result().text, bob.result().text, gone.cancelled()) == ("first", "other", True)
 
 
+async def test_notes_that_give_up_just_as_a_turn_is_passed_on_hold_up_no_later_one(tmp_path: Path) -> None:
+    voice = VoiceTranscriber(tmp_path)
+
+    async def have_a_turn() -> None:
+        async with voice._turn("eve"):
+            pass
+
+    async with voice._turn("eve"):
+        waiting = [asyncio.create_task(have_a_turn()) for _ in range(2)]
+        await asyncio.sleep(0)
+    for note in waiting:
+        note.cancel()
+    await asyncio.wait(waiting)
+    assert [note.cancelled() for note in waiting] == [True, True]
+    later = asyncio.create_task(have_a_turn())
+    await until(later.done, "the next note has its turn")
+    await later
+
+
 async def test_a_program_that_prints_without_end_is_killed_at_once(tmp_path: Path) -> None:
     endless = "import sys\nwhile True: sys.stdout.write('x' * 65536)"
     voice = VoiceTranscriber(tmp_path, command=(sys.executable, "-c", endless))
