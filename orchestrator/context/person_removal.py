@@ -72,9 +72,10 @@ MAX_COMPARED_CHARS = 200
 # One message of a prompt, as an archive has it:
 #   <message sender="Mina" time="…"><quoted_message from="Jo">Come?</quoted_message>Yes</message>
 # The archive cuts a long prompt: then "…" stands at its end, before the next entry, or the text ends there.
+# Names and quotes are escaped, so the next "<" ends the search for the end of their element.
 _ARCHIVED = re.compile(
-    r'<message sender="(?P<sender>[^"]*)"[^>]*>'
-    r'(?P<quote><quoted_message from="[^"]*">(?P<quoted>.*?)</quoted_message>)?'
+    r'<message sender="(?P<sender>[^"]*)"[^<>]*>'
+    r'(?P<quote><quoted_message from="[^"]*">(?P<quoted>[^<]*)</quoted_message>)?'
     r"(?P<body>.*?)(?P<end></message>|…?(?=\n\n\*\*)|\Z)\n?",
     re.DOTALL,
 )

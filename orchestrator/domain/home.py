@@ -6,7 +6,7 @@ import fcntl
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -192,19 +192,15 @@ class Home:
         The function deletes the file; if it was not called, the end of the block does. If another process is
         starting already, its file is neither replaced nor deleted.
         """
-        is_first = self.starting_since_ms() is None
-
-        def end() -> None:
-            """Delete the file, unless another process wrote it."""
-            if is_first:
-                self.starting_file.unlink(missing_ok=True)
-
-        if is_first:
-            files.write_whole(self.starting_file, f"{os.getpid()} {now_ms}")
-        try:
-            yield end
-        finally:
-            end()
+        with ExitStack() as stack:
+            if self.starting_since_ms() is None:
+                fresh = self.starting_file.with_name(f".starting-{secrets.token_hex(4)}")
+                files.write_whole(fresh, f"{os.getpid()} {now_ms}")
+                # Locked before others can see it, and until it is deleted.
+                fcntl.flock(stack.enter_context(fresh.open()), fcntl.LOCK_EX)
+                fresh.replace(self.starting_file)
+                stack.callback(self.starting_file.unlink, missing_ok=True)
+            yield stack.close
 
     def starting_since_ms(self) -> int | None:
         """Return since when another process or this one has been starting Andy on this home.
@@ -212,17 +208,15 @@ class Home:
         It is a time in epoch milliseconds; None if no process is starting.
         """
         try:
-            pid, since_ms = map(int, self.starting_file.read_text(encoding="utf-8").split())
+            with self.starting_file.open(encoding="utf-8") as file:
+                _, since_ms = map(int, file.read().split())
+                # The file outlives a process that was killed, and its id may be used again; the lock ends.
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return since_ms
         except (OSError, ValueError):
-            return None
-        try:
-            # The file outlives a process that was killed, so check that the process still exists.
-            os.kill(pid, 0)  # sends nothing: 0 only checks
-        except ProcessLookupError:
-            return None
-        except PermissionError:  # the process exists, under another user
             pass
-        return since_ms
+        return None
 
     def lock(self) -> FileLock:
         """Take the lock of the home for this process; the caller releases it.

@@ -20,8 +20,9 @@ _NAME = re.compile(r"\[\s*(schedule)(?![\w-])", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"([A-Za-z_][\w-]*)\s*=\s*")
 _BLANK_TO_LINE_END = re.compile(r"[ \t]*(?P<end>\n|\Z)")
 _BARE = re.compile(r"[^\s\],]+")
+_TO_BRACKET = re.compile(r"[^\n\]]*+\]")
 _FENCE = re.compile(
-    r"^ {0,3}(?P<mark>`{3,}|~{3,})[^\n]*\n.*?(?:^ {0,3}(?P=mark)[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL
+    r"^ {0,3}(?P<mark>`{3,}+|~{3,}+)[^\n]*+\n.*?(?:^ {0,3}(?P=mark)[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL
 )
 _TICKS = re.compile(r"`+")
 _QUOTED_LINE = re.compile(r"^[ \t]*>[^\n]*", re.MULTILINE)
@@ -67,6 +68,8 @@ class _Reader:
     warnings: list[str] = field(default_factory=list)
     is_cut: bool = False
     """Whether a value was cut at the end of its line, because its quotation mark is not closed."""
+    bracket_end: int = 0
+    """The position after the furthest `]` that was looked for, so that each is looked for only once."""
 
     def read(self) -> int:
         """Read the attributes up to the closing bracket, and return the position after the tag.
@@ -137,8 +140,11 @@ class _Reader:
 
     def _skip_word(self) -> bool:
         """Skip a word that is no attribute, with a warning; return False if no `]` follows on the line."""
-        if self.text.find("]", self.at, _line_end(self.text, self.at)) < 0:
-            return False
+        if self.bracket_end <= self.at:
+            to_bracket = _TO_BRACKET.match(self.text, self.at)
+            if to_bracket is None:
+                return False
+            self.bracket_end = to_bracket.end()
         word = _BARE.match(self.text, self.at)
         self.warnings.append("a word that is no attribute")
         self.at = word.end() if word else self.at + 1
@@ -228,8 +234,11 @@ def _tags(text: str) -> Iterator[ScheduleTag]:
         if protected.covers(name.start()):
             continue
         tag = _tag_at(text, name)
-        if tag is not None and not _is_quoted(text, tag):
-            at = tag.end
+        if tag is None:
+            continue
+        # Also after a quoted tag: what is in the same quotation marks is quoted, and is not read again.
+        at = tag.end
+        if not _is_quoted(text, tag):
             yield tag
 
 

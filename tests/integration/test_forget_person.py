@@ -216,6 +216,18 @@ async def test_an_archive_loses_their_messages_and_keeps_those_of_others(house: 
     )
 
 
+async def test_an_archive_of_hostile_text_is_gone_through_once_and_keeps_it(house: ForgetHouse) -> None:
+    archive = house.home / "groups" / FAMILY / "conversations" / "monday.md"
+    quoting = '<message sender="Jun" time="now"><quoted_message from="Mina">remember</quoted_message>'
+    hostile = '<message sender="a"><quoted_message from="">\n\n**' * 100_000 + '<message sender=""' * 50_000
+    archive.write_text(f"{quoting}Yes</message>\n{hostile}")
+
+    await house.forget()
+
+    is_as_wanted = archive.read_text() == f'<message sender="Jun" time="now">Yes</message>\n{hostile}'
+    assert is_as_wanted, "two such texts are too long to be shown"
+
+
 async def test_it_is_asked_once_and_says_what_goes_and_what_stays(house: ForgetHouse) -> None:
     english = await house.tell("@Andy, forget me please!")
     assert "2 messages of yours" in english

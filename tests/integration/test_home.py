@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import re
 import subprocess
 import sys
@@ -51,6 +52,28 @@ def test_a_damaged_token_or_id_is_named_with_the_fix(home, content):
         with pytest.raises(HomeError, match=f"{re.escape(str(file))} is damaged: remove it"):
             read()
         assert file.read_bytes() == content
+
+
+def test_a_start_that_was_killed_is_over_also_if_its_process_id_is_in_use_again(home):
+    home.starting_file.write_text(f"{os.getpid()} 1790000000000")
+    assert home.starting_since_ms() is None
+
+    with home.starting(now_ms=1_790_000_060_000):
+        assert home.starting_since_ms() == 1_790_000_060_000
+
+    assert [file.name for file in home.data.iterdir() if "starting" in file.name] == []
+
+
+def test_a_second_start_leaves_the_file_of_the_first(home):
+    with home.starting(now_ms=1) as started:
+        with home.starting(now_ms=2):
+            assert home.starting_since_ms() == 1
+        assert home.starting_since_ms() == 1
+        started()
+        with home.starting(now_ms=3):
+            started()
+            assert home.starting_since_ms() == 3
+    assert home.starting_since_ms() is None
 
 
 MAKE_TOKENS = """

@@ -78,6 +78,7 @@ def test_bt_07_a_tag_is_read_and_leaves_nothing_behind(said, read, shown):
         pytest.param('He wrote:\n> [SCHEDULE next="4h"]\nI see.', id="quoted line"),
         pytest.param('Say "[SCHEDULE next=30m]" then.', id="in quotation marks"),
         pytest.param("Say “[SCHEDULE next=30m]” then.", id="in typographic marks"),
+        pytest.param('Say "[SCHEDULE the [SCHEDULE next=30m]" then.', id="twice in the same quotation marks"),
         pytest.param("[SCHEDULED maintenance] at nine", id="a longer word"),
         pytest.param("[SCHEDULE-A] is a form", id="a name with a dash"),
         pytest.param("[schedule for Monday] nine o'clock", id="prose"),
@@ -170,3 +171,6 @@ def test_whatever_is_said_the_scanner_ends_and_what_is_left_has_no_tag(said):
 def test_a_long_hostile_text_is_read_in_one_go():
     for piece in ("[SCHEDULE ", "[SCHEDULE next=“", "`[SCHEDULE]", "``` [SCHEDULE\n", "[SCHEDULE x ] "):
         schedule_tag.strip(piece * (100_000 // len(piece)))
+    assert schedule_tag.find('"[SCHEDULE ' * 100_000 + ']"') == ()
+    assert len(schedule_tag.find("[SCHEDULE " + "x " * 1_000_000 + "]")) == 1
+    assert schedule_tag.strip("[SCHEDULE]" + "\n" + "`" * 1_000_000) == "`" * 1_000_000

@@ -204,7 +204,9 @@ def recurring(row: BoardTask) -> str:
 def days_of(recurring: Mapping[str, Any]) -> list[int]:
     """Return the days of the week in a task's recurrence, 0 is Monday; invalid values are left out."""
     days = recurring.get("days_of_week")
-    return [day for day in days if day in range(len(DAYS))] if isinstance(days, list) else []
+    valid = range(len(DAYS))
+    # The type matters: a `1.0` of an import is equal to 1, but no index.
+    return [day for day in days if type(day) is int and day in valid] if isinstance(days, list) else []
 
 
 def _time(at_ms: int | None, zone: ZoneInfo) -> str | None:

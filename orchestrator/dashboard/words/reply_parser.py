@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from agent_runner.wire.unicode_forms import composed
 
+MAX_CHARS = 500
+"""Most characters of a reply that is read here; a longer one is left to an agent."""
 HOUR_MS = 3_600_000
 USUAL_PAUSE_MS = HOUR_MS
 CHECK, THUMB = "✅", "👍"
@@ -79,14 +81,18 @@ _AFTER_TIME = re.compile(
 )
 # "an hour", "30 mins".
 _SPAN = re.compile(r"(?:an?|\d{1,4}) ?(?:minutes?|mins?|hours?|hrs?|days?|weeks?)", re.ASCII)
-# "두 시간 반" (two and a half hours), "30분".
-_KOREAN_SPAN = re.compile(r"(?:(?:\d{1,4}|[한두세네]) ?(?:분|시간|일|주일?) ?반? ?)+", re.ASCII)
+# "두 시간 반" (two and a half hours), "30분". Each blank can match in one place only: with two,
+# the time to refuse a text would double with each of its units.
+_KOREAN_SPAN = re.compile(r"(?:(?:\d{1,4}|[한두세네]) ?(?:분|시간|일|주일?) ?(?:반 ?)?)+", re.ASCII)
 # "1d 2h", "30m": days, hours and minutes.
 _SHORT_SPAN = re.compile(r"(?:(\d{1,3})\s*d)?\s*(?:(\d{1,3})\s*h)?\s*(?:(\d{1,4})\s*m(?:in)?)?", re.ASCII)
-_OUTER_MARKS = re.compile(r"^[^\w/?]+|[^\w?]+$")
-"""Punctuation and emoji around an answer. Question marks are no part of it: they turn it into a question."""
+_BETWEEN_MARKS = re.compile(r"[^\w/?]*+((?:.*[\w?])?)", re.DOTALL)
+"""Matches from the start of any text; its group is the text without punctuation and emoji around it.
+
+Question marks stay: they turn an answer into a question.
+"""
 # "1. yes", "1) yes", "1 yes".
-_NUMBERED_LINE = re.compile(r"\s*(\d{1,3})\s*(?:[.):]\s*|\s+)(\S.*)", re.ASCII)
+_NUMBERED_LINE = re.compile(r"\s*(\d{1,3})(?:\s*+[.):]\s*+|\s++)(\S.*)", re.ASCII)
 _INLINE_NUMBERS = (
     re.compile(r"(?:^|\s)(\d{1,3})[.):]\s+(?=\S)", re.ASCII),
     re.compile(r"(?:^|\s)(\d{1,3})[.):](?=[^\s\d])", re.ASCII),
@@ -115,6 +121,9 @@ def read(text: str) -> DoneReply | LaterReply | None:
 
     None where only an agent can understand the reply.
     """
+    # The patterns below take quadratic time for some texts.
+    if len(text) > MAX_CHARS:
+        return None
     # A thumb comes in five skin colours and two styles, and means the same in all.
     emoji = _EMOJI_VARIANTS.sub("", text.strip())
     if emoji in (CHECK, THUMB):
@@ -217,4 +226,5 @@ def _inline_answers(text: str) -> list[tuple[int, str]]:
 
 def _normalized(text: str) -> str:
     """Return a text in lower case, with single spaces and without punctuation and emoji around it."""
-    return " ".join(_OUTER_MARKS.sub("", composed(text)).casefold().split())
+    inner = _BETWEEN_MARKS.match(composed(text))
+    return " ".join(inner[1].casefold().split()) if inner else ""

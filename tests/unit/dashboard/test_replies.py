@@ -104,6 +104,26 @@ def test_answers_are_read_by_their_numbers(text, wanted):
     assert reply_parser.answers(text, count=3) == wanted
 
 
+@pytest.mark.parametrize(
+    ("unit", "count"), [("1일 ", 40), ("later ", 100_000), ("a!", 500_000), ("!", 1_000_000)]
+)
+def test_a_long_reply_is_left_to_an_agent(unit, count):
+    assert reply_parser.read(f"a{unit * count}x") is None
+    assert reply_parser.read(f"{unit * count}x") is None
+
+
+def test_a_yes_may_have_any_number_of_marks_around_it_but_not_in_it():
+    marks = "!" * 1_000_000
+    assert reply_parser.means_done(f"{marks}yes{marks}")
+    assert not reply_parser.means_done(f"yes{marks}yes")
+    assert not reply_parser.means_done("yes?!")
+    assert not reply_parser.means_done("!/yes")
+
+
+def test_a_number_alone_in_its_line_continues_an_answer():
+    assert reply_parser.answers("1 yes\n2" + " " * 1_000_000 + "\nx", count=3) == ((1, "yes\n2\nx"),)
+
+
 @pytest.mark.parametrize("text", ["hello", "hello\n1. yes", "4. yes", "1. yes\n1. no", "0. yes", "1.", ""])
 def test_what_does_not_answer_all_through_is_no_answer(text):
     assert reply_parser.answers(text, count=3) is None

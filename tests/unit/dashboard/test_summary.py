@@ -119,6 +119,11 @@ def test_on_which_days_a_task_is_done_again_is_shown_with_it() -> None:
     assert rendered(a_snapshot(tasks=(again,))).count("- Done Again: Mon Fri at 18:00") == 1
 
 
+def test_a_day_of_an_import_that_is_no_whole_number_is_left_out() -> None:
+    again = blog(recurring={"enabled": True, "days_of_week": [1.0, True, 4]})
+    assert rendered(a_snapshot(tasks=(again,))).count("- Done Again: Fri\n") == 1
+
+
 def test_nothing_that_people_write_looks_like_a_section() -> None:
     heads = [line for line in rendered(FULL).splitlines() if line.startswith("## ")]
     assert heads == ["## Active Tasks", "## Unanswered Questions", "## Scheduled Notifications"]
