@@ -9,6 +9,7 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 
 MAX_REASON_CHARS = 200
 MAX_VALUE_CHARS = 1_000
@@ -312,17 +313,20 @@ def _end_of_quoted(text: str, start: int, closing: str) -> int | None:
     `/` or the end of the text: the one in `it's` does not. None if no mark closes before a blank line, or
     within `MAX_VALUE_CHARS`.
     """
-    at = start
-    while at < min(len(text), start + MAX_VALUE_CHARS):
-        if text[at] == "\\":
-            at += 2  # the next character is escaped
-            continue
-        if text[at] in closing and (at + 1 == len(text) or text[at + 1] in " \t\r\n],/"):
-            return at
-        if text.startswith("\n\n", at):
-            return None
-        at += 1
-    return None
+    limit = start + MAX_VALUE_CHARS
+    # One character more than the value may have, by which a mark just before the limit is judged.
+    match = _up_to_mark(closing).match(text, start, limit + 1)
+    return match.end() - 1 if match is not None and match.end() <= limit else None
+
+
+@cache
+def _up_to_mark(closing: str) -> re.Pattern[str]:
+    """Return the pattern of a quoted value from its first character to the mark that closes it."""
+    marks = re.escape(closing)
+    followed = r"(?=[ \t\r\n\],/]|\Z)"
+    # Backslash and any character; a line break that ends no paragraph; a mark inside a word.
+    inside = rf"[^\\\n{marks}]++|\\.|\n(?!\n)|(?![{marks}]{followed})[{marks}]"
+    return re.compile(rf"(?:{inside})*+[{marks}]", re.DOTALL)
 
 
 def _first_after_blanks(text: str, at: int) -> int:

@@ -166,9 +166,10 @@ def _weekdays_ahead(match: re.Match[str]) -> Parts:
 
 
 def _weekday_ko(match: re.Match[str]) -> Parts:
-    """Return the day of the week in `금요일`, `다음 주 금요일`.
+    """Return the day of the week in `금요일` ("Friday"), `다음 주 금요일` ("Friday of next week").
 
-    `다음 금요일` ("next Friday") is marked as ambiguous (`is_next`).
+    `다음 금요일` ("next Friday") is marked as ambiguous (`is_next`). The group `which` has a word before `주`
+    ("week"), `next` a word right before the day; either may be missing, and one form has no such groups.
     """
     parts = match.groupdict()
     which, is_next = parts.get("which"), parts.get("next") == "다음"
