@@ -52,6 +52,14 @@ async def test_a_code_works_once_and_for_half_a_minute(sessions, store_harness):
         await sessions.sign_in(late, agent="")
 
 
+async def test_a_code_is_valid_no_longer_for_a_clock_that_was_set_back(sessions, store_harness):
+    code = sessions.make_code()
+    store_harness.clock.pass_ms(CODE_MS)
+    store_harness.clock.wall_ms -= 60 * MINUTE_MS
+    with pytest.raises(SignInRefused):
+        await sessions.sign_in(code, agent="")
+
+
 async def test_a_wrong_guess_burns_no_code(sessions):
     code = sessions.make_code()
     name = code.partition(".")[0]
