@@ -264,7 +264,7 @@ async def test_a_stream_ends_when_its_session_is_over_though_there_is_always_a_c
     store_harness, monkeypatch
 ):
     monkeypatch.setattr("orchestrator.web.console.live.PING_SECONDS", 0.0)
-    monkeypatch.setattr(LiveStreams, "_changes", AsyncMock(return_value={("turn.started", "family")}))
+    monkeypatch.setattr(LiveStreams, "_next_changes", AsyncMock(return_value={("turn.started", "family")}))
     streams = LiveStreams(store_harness.bus, start="s")
 
     async def gone() -> bool:
