@@ -244,13 +244,21 @@ class ContextRecorder:
     async def _take_due_snapshots(self, folders: Iterable[Folder]) -> None:
         """Take a snapshot of each context that has changed and whose last snapshot is `SNAPSHOT_MS` old."""
         now_ms = self._clock.now_ms()
-        due = [folder for folder in folders if now_ms >= self._snapshot_due_ms.get(folder, 0)]
+        due = [folder for folder in folders if self._is_snapshot_due(folder, now_ms)]
         if not due:
             return
         changed = await asyncio.to_thread(self._changed_since_snapshot, due)
         # An unchanged context is checked again after the usual pause between two snapshots.
         self._snapshot_due_ms |= dict.fromkeys(set(due).difference(changed), now_ms + SNAPSHOT_MS)
         await _for_each(changed, self._snapshot_if_due)
+
+    def _is_snapshot_due(self, folder: Folder, now_ms: int) -> bool:
+        """Return whether the pause after a group's last snapshot is over.
+
+        Return True also if the clock was set back since: otherwise, no snapshot would be taken until it has
+        reached that time again.
+        """
+        return not 0 < self._snapshot_due_ms.get(folder, 0) - now_ms <= SNAPSHOT_MS
 
     def _changed_since_snapshot(self, folders: Iterable[Folder]) -> list[Folder]:
         """Return the groups whose context was written since its newest snapshot, or may have been. Blocks."""
@@ -447,7 +455,7 @@ class ContextRecorder:
         If it fails, as when the files are busy or slow, that is only logged.
         """
         now_ms = self._clock.now_ms()
-        if now_ms < self._snapshot_due_ms.get(folder, 0):
+        if not self._is_snapshot_due(folder, now_ms):
             return
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._locks[folder]:

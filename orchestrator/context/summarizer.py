@@ -226,8 +226,11 @@ class SummarizerJob:
                 for folder in list(self._jobs):
                     # Nobody waits for a summary, so it is made after the agent's turn, whose messages it
                     # then includes.
-                    if not await self._is_answering(folder):
-                        await self._run_job(self._jobs.pop(folder))
+                    if await self._is_answering(folder):
+                        continue
+                    job = self._jobs.pop(folder, None)
+                    if job is not None:  # `drop` may have removed it meanwhile
+                        await self._run_job(job)
 
     async def _until_event(self, events: asyncio.Queue[HostEvent]) -> None:
         """Wait for the next event, or for `SWEEP_SECONDS` if none comes."""

@@ -135,7 +135,8 @@ async def _notify(tx: Tx, request: AccessRequest, *, listed: int, now_ms: int) -
     further chats that call, which is brought up to date until the text is sent. `listed` is the number of
     earlier waiting requests about which the owner was not asked.
     """
-    if await access_requests.count_notified(tx, since_ms=now_ms - DAY_MS) < MAX_NOTIFIED_A_DAY:
+    notified = await access_requests.count_notified(tx, since_ms=now_ms - DAY_MS, now_ms=now_ms)
+    if notified < MAX_NOTIFIED_A_DAY:
         # A text whose `about` begins with `ASKED` is left out of what main's agent reads: that agent may do
         # more than others, and must not be given a stranger's words.
         text = question(request, listed=listed)

@@ -363,7 +363,7 @@ async def _reason_not_to_ask(tx: Tx, folder: Folder, *, now_ms: int) -> str | No
     """
     if await approvals.count_waiting(tx, folder, now_ms=now_ms) >= MAX_WAITING:
         return f"{MAX_WAITING} requests of this group wait for the owner already, who was not asked again"
-    counts = await approvals.counts_since(tx, folder, since_ms=now_ms - HOUR_MS)
+    counts = await approvals.counts_since(tx, folder, since_ms=now_ms - HOUR_MS, now_ms=now_ms)
     if counts.refused >= MAX_REFUSED_AN_HOUR:
         return (
             f"the owner has refused {counts.refused} requests of this group within an hour and is not asked"

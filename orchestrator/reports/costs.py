@@ -329,11 +329,13 @@ async def overview(
     days = [first_day + timedelta(days=number) for number in range((today - first_day).days + 1)]
     starts_ms = [round(day.timestamp() * 1000) for day in days]
     # `until_ms` is exclusive: one millisecond more includes the usage of this moment.
-    sums = await usage_store.summed_by_spans(tx, starts_ms, until_ms=now_ms + 1, folder=known_folder)
+    until_ms = now_ms + 1
+    sums = await usage_store.summed_by_spans(tx, starts_ms, until_ms=until_ms, folder=known_folder)
     by_day = dict(zip(days, sums, strict=True))
     parts = await usage_store.parts(
         tx,
         since_ms=round(starts[span].timestamp() * 1000),
+        until_ms=until_ms,
         folder=known_folder,
         other=_COLUMNS[other] if other in _OTHERS else None,
     )

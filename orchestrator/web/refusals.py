@@ -12,7 +12,7 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.wakeups import Wakeup
 from orchestrator.domain.errors import StoreError
 from orchestrator.store import audit
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, after_commit
 
 log = structlog.get_logger(__name__)
 
@@ -122,9 +122,10 @@ class RefusalAudit:
             async with self._database.transaction() as tx:
                 for counted in to_write.values():
                     await audit.append(tx, _event(counted))
+                after_commit(tx, to_write.clear)
         except BaseException as error:
             # They are counted again, with those that came meanwhile, as none was written. After a
-            # cancellation, `run` then writes them; one that came during the commit leaves them stored twice.
+            # cancellation, `run` then writes them; if one came during the commit, none is left to write.
             for kind, unwritten in to_write.items():
                 later = self._counted.get(kind)
                 count = unwritten.count + (later.count if later else 0)

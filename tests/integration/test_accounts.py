@@ -252,9 +252,28 @@ async def test_sums_beyond_what_the_database_adds_up_are_bounded_and_readable(
         an_entry(at_ms=NOON_MS - 2 * HOUR_MS, cost_nano_usd=2**53 - 1),
     )
     async with store_harness.database.reading() as tx:
-        sums = await usage.spent(tx, folder=Folder("family"), since_ms=NOON_MS, only_background=False)
+        sums = await usage.spent(
+            tx, folder=Folder("family"), since_ms=NOON_MS, until_ms=NOON_MS + 1, only_background=False
+        )
         earlier = await usage.summed_by_spans(tx, [NOON_MS - 3 * HOUR_MS], until_ms=NOON_MS)
     assert sums.cost_nano_usd == sums.input_tokens == sums.output_tokens == 2**63 - 1
     assert earlier[0].cost_nano_usd == 2**53 - 1, "what a person may spend is exact"
     assert earlier[0].tokens == 100
     assert (await told(store_harness, "group"))["rows"]
+
+
+async def test_usage_of_a_clock_that_was_ahead_counts_in_no_present_period(
+    store_harness: StoreHarness,
+) -> None:
+    await used(store_harness, an_entry(), an_entry(at_ms=NOON_MS + 400 * 24 * HOUR_MS))
+    async with store_harness.database.transaction() as tx:
+        for period in Period:
+            amount = costs.parse_amount("200tokens")
+            await costs.set_budget(
+                tx, amount, period=period, folder="family", is_background=False, now_ms=NOON_MS
+            )
+        rows = await costs.budgets(tx, now_ms=NOON_MS, zone=SEOUL)
+        overview = await costs.overview(tx, None, span="month", now_ms=NOON_MS, zone=SEOUL)
+    assert [row["used"] for row in rows] == [100, 100]
+    assert [(line.key, line.tokens) for line in overview.groups] == [("family", 100)]
+    assert overview.total["requests"] == 1

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from orchestrator.domain.network_targets import parse_target
 from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.groups import registration
 from orchestrator.inbound.intake import build_intake
@@ -26,6 +27,7 @@ from orchestrator.proxies.approvals import (
     UnknownApproval,
 )
 from orchestrator.reports import approvals as approval_reports
+from orchestrator.store.access import approvals as approval_store
 from orchestrator.store.access.approvals import ApprovalKind, ApprovalRequest, ApprovalState
 from orchestrator.web.console import marks
 from tests.support.host_contexts import host_context
@@ -414,6 +416,64 @@ async def test_who_refuses_three_times_in_an_hour_is_asked_nothing_for_an_hour(a
     later = await asking.asked(place(5))
     await asking.decide(4, "allow")
     assert await later is None
+
+
+YEAR_MS = 365 * 24 * HOUR_MS
+
+
+@pytest.mark.parametrize(("decision", "is_allowed"), [("allow", True), ("refuse", False)])
+async def test_a_decision_for_a_while_of_a_clock_that_was_ahead_ends_when_that_is_set_right(
+    asking: Asking, decision: Decision, is_allowed: bool
+) -> None:
+    clock = asking.harness.clock
+
+    async def reached() -> list[str]:
+        async with asking.harness.database.reading() as tx:
+            return await approval_store.temporary_destinations(tx, PLACE.folder, now_ms=clock.now_ms())
+
+    clock.wall_ms += YEAR_MS
+    task = await asking.asked()
+    await asking.decide(1, decision)
+    assert (await task is None) == is_allowed
+    assert await reached() == ([PLACE.subject] if is_allowed else [])
+    clock.wall_ms -= YEAR_MS
+    assert await reached() == []
+    assert "was asked (request 2)" in str(await impatient(asking).ask(PLACE))
+    async with asking.harness.database.reading() as tx:
+        listed = await approval_store.waiting_or_in_force(tx, now_ms=clock.now_ms())
+    assert [one.id for one in listed] == [2]
+
+
+async def test_what_is_refused_for_good_stays_so_when_the_clock_is_set_back(asking: Asking) -> None:
+    clock = asking.harness.clock
+    clock.wall_ms += YEAR_MS
+    async with asking.harness.database.transaction() as tx:
+        await approvals.settle_refused(
+            tx,
+            PLACE.folder,
+            parse_target(PLACE.subject),
+            "never",
+            run_id=PLACE.run_id,
+            turn_id=None,
+            by="a test",
+            now_ms=clock.now_ms(),
+        )
+    clock.wall_ms -= YEAR_MS
+    assert "refused it (request 1)" in str(await impatient(asking).ask(PLACE))
+
+
+@pytest.mark.parametrize(("decision", "count"), [("refuse", 3), ("allow", MAX_QUESTIONS_AN_HOUR)])
+async def test_questions_of_a_clock_that_was_ahead_forbid_none_when_that_is_set_right(
+    asking: Asking, decision: Decision, count: int
+) -> None:
+    clock, service = asking.harness.clock, impatient(asking)
+    clock.wall_ms += YEAR_MS
+    for number in range(count):
+        await service.ask(place(number))
+        await asking.decide(number + 1, decision)
+    assert "(request" not in str(await service.ask(place(98))), "the owner is left in peace"
+    clock.wall_ms -= YEAR_MS
+    assert f"was asked (request {count + 1})" in str(await service.ask(place(99)))
 
 
 async def test_an_owner_who_allows_is_asked_so_often_an_hour_and_no_more(asking: Asking) -> None:

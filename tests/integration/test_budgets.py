@@ -245,6 +245,36 @@ async def test_the_next_day_begins_anew(harness: Harness) -> None:
     assert await harness.statuses(2) == [200, 402]
 
 
+@pytest.mark.parametrize("period", Period)
+async def test_what_was_used_while_the_clock_was_ahead_spends_no_budget_of_today(
+    harness: Harness, period: Period
+) -> None:
+    await harness.allow(100, "family", period=period)
+    clock = harness.store_harness.clock
+    clock.wall_ms += 400 * DAY_MS
+    assert await harness.statuses(2) == [200, 402]
+    await harness.gate.usage_writer.flush()
+    clock.wall_ms -= 400 * DAY_MS
+    assert await harness.statuses(2) == [200, 402]
+
+
+async def test_what_guests_used_while_the_clock_was_ahead_is_no_part_of_their_present_share(
+    harness: Harness,
+) -> None:
+    async with harness.store_harness.database.transaction() as tx:
+        await groups.set_config(tx, Folder("family"), {"people": {"local:gil": "guest"}}, now_ms=0)
+    await harness.allow(500, "family")
+    await harness.store_harness.hear("@Andy look", sender="local:gil")
+    turn, _, _ = await harness.store_harness.start_next()
+    harness.works_for("family", turn=turn, spend=20)
+    clock = harness.store_harness.clock
+    clock.wall_ms += 400 * DAY_MS
+    assert await harness.statuses(2) == [200, 402]
+    await harness.gate.usage_writer.flush()
+    clock.wall_ms -= 400 * DAY_MS
+    assert await harness.statuses(1) == [200]
+
+
 async def test_another_group_goes_on(harness: Harness) -> None:
     await harness.allow(100, "family")
     assert await harness.statuses(2) == [200, 402]

@@ -52,6 +52,14 @@ async def test_a_code_works_once_and_for_half_a_minute(sessions, store_harness):
         await sessions.sign_in(late, agent="")
 
 
+async def test_a_code_is_valid_no_longer_for_a_clock_that_was_set_back(sessions, store_harness):
+    code = sessions.make_code()
+    store_harness.clock.pass_ms(CODE_MS)
+    store_harness.clock.wall_ms -= 60 * MINUTE_MS
+    with pytest.raises(SignInRefused):
+        await sessions.sign_in(code, agent="")
+
+
 async def test_a_wrong_guess_burns_no_code(sessions):
     code = sessions.make_code()
     name = code.partition(".")[0]
@@ -256,7 +264,7 @@ async def test_a_stream_ends_when_its_session_is_over_though_there_is_always_a_c
     store_harness, monkeypatch
 ):
     monkeypatch.setattr("orchestrator.web.console.live.PING_SECONDS", 0.0)
-    monkeypatch.setattr(LiveStreams, "_changes", AsyncMock(return_value={("turn.started", "family")}))
+    monkeypatch.setattr(LiveStreams, "_next_changes", AsyncMock(return_value={("turn.started", "family")}))
     streams = LiveStreams(store_harness.bus, start="s")
 
     async def gone() -> bool:

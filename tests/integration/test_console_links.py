@@ -13,6 +13,9 @@ from urllib.parse import urldefrag, urlencode, urljoin, urlsplit
 import httpx
 import pytest
 
+from orchestrator.backup import inspection
+from orchestrator.domain.errors import BackupError
+from orchestrator.domain.home import Home
 from orchestrator.web.console import needs
 from orchestrator.web.console.app import find_pages
 from orchestrator.web.console.catalogue import LANGUAGES
@@ -115,6 +118,33 @@ async def test_a_group_that_is_registered_while_now_is_made_stands_on_it(browser
     page = await browser.get("/console/now")
     assert page.status_code == 200
     assert "Settings: Family" in page.text
+
+
+async def test_a_backup_that_cannot_be_read_leaves_every_page_as_it_is(
+    browser: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    backups = tmp_path / "home/backups"
+    backups.mkdir(exist_ok=True)
+    (backups / "loop.tar.gz").symlink_to("loop.tar.gz")
+    assert (await browser.get("/console/now")).status_code == 200
+    assert (await browser.get("/console/care")).status_code == 200
+
+
+async def test_a_backup_that_is_removed_while_it_is_inspected_is_none(
+    browser: httpx.AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "home/backups/mine.tar.gz"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"a backup")
+
+    def inspect_what_goes(_: Home, source: Path, **__: object) -> None:
+        source.unlink()
+        raise BackupError("It is gone.")
+
+    monkeypatch.setattr(inspection, "inspect", inspect_what_goes)
+    page = await browser.get("/console/care/backups/mine.tar.gz/restore")
+    assert page.status_code == 404
+    assert "There is no backup" in page.text
 
 
 async def test_the_page_now_looks_once_for_what_waits(

@@ -301,6 +301,19 @@ async def test_a_snapshot_is_taken_every_half_hour_when_something_changed(harnes
     assert len(snapshots()) == 2, "nothing has changed"
 
 
+async def test_a_snapshot_is_taken_after_the_clock_was_set_back(harness):
+    snapshots = harness.recorder.manager(FAMILY).snapshots
+    await harness.say("hello", "hi")
+    await harness.recorder.sweep()
+    harness.store_harness.clock.wall_ms -= 365 * 86_400_000
+    await harness.say("hello", "hi")
+    await harness.recorder.sweep()
+    assert len(snapshots()) == 2
+    await harness.say("hello", "hi")
+    await harness.recorder.sweep()
+    assert len(snapshots()) == 2, "half an hour has not passed"
+
+
 async def test_a_damaged_context_is_mended_and_the_owner_is_told_once(harness):
     await harness.say("hello", "hi")
     await harness.catch_up()

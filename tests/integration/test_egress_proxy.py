@@ -14,6 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent_runner.wire.listeners import listen
+from orchestrator.domain.errors import StoreError
 from orchestrator.domain.network_targets import NetworkTarget, parse_target
 from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.proxies.egress import public_addresses
@@ -811,6 +812,19 @@ async def test_refusals_in_a_loop_leave_one_row() -> None:
         for _ in range(20):
             assert await served.status("other.example:443") == 403
     assert len(served.events) == 1
+
+
+async def test_a_store_that_cannot_be_written_leaves_one_line_however_often_it_is_needed() -> None:
+    async def fail(*_: object) -> None:
+        raise StoreError("it is read-only")
+
+    with capture_logs() as logs:
+        async with serving(approve=fail) as served:
+            for _ in range(20):
+                async with served.socket() as (reader, writer):
+                    writer.write(connect("other.example:443"))
+                    assert await reader.read() == b""
+    assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == ["egress.failed"]
 
 
 async def test_no_token_is_logged(caplog: pytest.LogCaptureFixture) -> None:

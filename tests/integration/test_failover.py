@@ -637,6 +637,19 @@ async def test_a_service_that_comes_and_goes_is_told_of_once_and_again_when_it_s
     assert len(await harness.told("main")) == 4
 
 
+async def test_an_outage_after_the_clock_was_set_back_is_told_of(
+    harness: ServicesHarness, first: FaultyUpstream
+) -> None:
+    for jump_ms in (0, -86_400_000):
+        harness.store_harness.clock.wall_ms += jump_ms
+        first.behave = FAULTS["5xx"]
+        harness.proxies.failover.suspect("anthropic")
+        await harness.proxies.failover.test_once()
+        works(first)
+        await harness.proxies.failover.test_once()
+    assert [text[0] for text in await harness.told("main")] == ["⚠", "✅"] * 2
+
+
 async def test_what_cannot_be_stored_of_a_service_now_is_stored_and_told_once_the_disk_takes_it(
     harness: ServicesHarness, first: FaultyUpstream
 ) -> None:

@@ -73,7 +73,9 @@ class Harness:
     async def spent(self) -> usage.Sums:
         await self.proxies.admission.usage_writer.flush()
         async with self.store_harness.database.reading() as tx:
-            return await usage.spent(tx, folder=Folder("family"), since_ms=0, only_background=True)
+            return await usage.spent(
+                tx, folder=Folder("family"), since_ms=0, until_ms=usage.LATEST_MS, only_background=True
+            )
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from orchestrator.domain.values import ChatJid, Folder, MessageId, Quote, Role
 from orchestrator.groups import people, registration
 from orchestrator.inbound.intake import Accepted
 from orchestrator.inbound.votes import COLLECT_MS, MAX_STARTED_TURNS
+from orchestrator.ipc.handlers.messages import MAX_POLLS_AN_HOUR
 from orchestrator.outbound import delivery as delivery_module
 from orchestrator.outbound.delivery import GIVE_UP_MS
 from orchestrator.outbound.polls import PollEnds
@@ -28,6 +29,7 @@ from tests.support.store_harness import StoreHarness
 from tests.support.undo_harness import UndoHarness
 from tests.support.until import until
 
+DAY_MS = 24 * 3_600_000
 CHAT = "local:family"
 ASK = {"type": "send_poll", "question": "Which cake?", "options": ["Plum", "Apple <b>", "None"]}
 TEXT = "Which cake?\n1. Plum\n2. Apple <b>\n3. None"
@@ -526,6 +528,16 @@ async def test_it_is_asked_once_a_turn_and_not_without_end(family: Polls) -> Non
     assert (await family.command(turn, ASK)).code == "said_before"
     codes = {(await family.command(turn, {**ASK, "question": f"{n}?"})).code for n in range(30)}
     assert codes == {"ok", "too_many"}
+
+
+async def test_questions_of_a_clock_that_was_ahead_are_none_of_this_hour(family: Polls) -> None:
+    family.store.clock.wall_ms += 365 * DAY_MS
+    for number in range(MAX_POLLS_AN_HOUR):
+        await family.ask(question=f"{number}?")
+    family.store.clock.wall_ms -= 365 * DAY_MS
+    await family.store.hear("@Andy hi")
+    turn, _, _ = await family.store.start_next()
+    assert (await family.command(turn, ASK)).code == "ok"
 
 
 async def test_its_chat_may_move(family: Polls) -> None:

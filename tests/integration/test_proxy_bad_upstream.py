@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from orchestrator.domain.errors import StoreError
 from orchestrator.domain.failures import ModelError
 from orchestrator.proxies.model.exchange import Answered, ExchangeEnd, RunIdentity
 from orchestrator.proxies.model.limits import ModelProxyLimits
@@ -166,3 +167,12 @@ async def test_a_fault_of_the_host_says_nothing_of_itself(tmp_path: Path) -> Non
     assert (response.status_code, response.json()["error"]["type"]) == (500, "api_error")
     assert REAL_KEY not in response.text + repr(logs)
     assert logs[0]["error"] == "RuntimeError"
+
+
+async def test_a_fault_of_the_host_leaves_one_line_however_often_it_is_met(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as served:
+        served.fault = StoreError("it is read-only")
+        with capture_logs() as logs:
+            for _ in range(5):
+                assert (await served.call()).status_code == 500
+    assert [entry["error"] for entry in logs if entry["log_level"] == "error"] == ["StoreError"]

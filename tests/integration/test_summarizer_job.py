@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -152,6 +152,29 @@ async def test_what_was_taken_back_is_summed_up_by_nobody(harness: Harness) -> N
     assert harness.opened == 1, "what the first said was put nowhere"
     assert len(harness.asked) == 2
     assert '"text": "2 They' not in harness.asked[1], "nobody is asked about what was let go"
+
+
+async def test_what_is_taken_back_in_a_group_while_another_is_summed_up_stops_nothing(
+    harness: Harness,
+) -> None:
+    work = replace(harness.group, folder=Folder("work"))
+
+    def meanwhile() -> str:
+        harness.summaries.drop(work.folder)
+        return "They go by train."
+
+    harness.answer = meanwhile
+    async with harness.working():
+        harness.speak(1)
+        harness.speak(2)
+        harness.summaries._jobs[work.folder] = replace(harness.summaries._jobs[FAMILY], group=work)
+        harness.sent()
+        await until(lambda: harness.summary == "They go by train.", "the first group's is there")
+        harness.answer = lambda: "Of what was said since."
+        harness.speak(3)
+        harness.sent()
+        await until(lambda: harness.summary == "Of what was said since.", "it goes on")
+    assert len(harness.asked) == 2
 
 
 async def test_a_summary_of_what_is_no_more_takes_no_place(harness: Harness) -> None:

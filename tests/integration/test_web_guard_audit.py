@@ -204,3 +204,21 @@ async def test_what_cannot_be_written_down_now_is_counted_on(
     await refusals.write()
     await refusals.write()
     assert [one["count"] for one in await rows(store_harness)] == [2]
+
+
+async def test_what_is_stored_while_the_host_is_told_to_stop_is_stored_once(
+    store_harness: StoreHarness, refusals: RefusalAudit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = store_harness.database._commit
+
+    async def commit_and_stop() -> None:
+        monkeypatch.undo()
+        running.cancel()
+        await commit()
+
+    monkeypatch.setattr(store_harness.database, "_commit", commit_and_stop)
+    running = asyncio.create_task(refusals.run(), name="refusals")
+    refusals.note(RefusedRequest(error="bad_token", path="/chat", method="POST", peer=None))
+    await asyncio.wait({running})
+    assert running.cancelled()
+    assert [one["count"] for one in await rows(store_harness)] == [1]

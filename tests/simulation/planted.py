@@ -248,8 +248,8 @@ BUGS = (
     Planted(
         name="the owner reads of each question that finds a model service down",
         path="orchestrator/proxies/model/failover.py",
-        right="        return last is None or (last.is_resolved and now_ms - last.at_ms >= QUIET_MS)\n",
-        wrong="        return True\n",
+        right="return last is None or (last.is_resolved and not 0 <= now_ms - last.at_ms < QUIET_MS)\n",
+        wrong="return True\n",
         worlds=MODELS,
     ),
     Planted(

@@ -82,8 +82,9 @@ async def send_poll(tx: Tx, caller: CommandCaller, command: SendPoll) -> Command
     except BadRequest as error:
         return refused("bad_arguments", str(error))
     why_not = await _too_many(tx, caller, turn)
-    since_ms = caller.now_ms - HOUR_MS
-    if why_not is None and await polls.count_since(tx, caller.group.folder, since_ms) >= MAX_POLLS_AN_HOUR:
+    now_ms = caller.now_ms
+    count = await polls.count_since(tx, caller.group.folder, now_ms - HOUR_MS, now_ms=now_ms)
+    if why_not is None and count >= MAX_POLLS_AN_HOUR:
         why_not = f"{MAX_POLLS_AN_HOUR} questions were asked in this hour: wait."
     if why_not is not None:
         return refused("too_many", why_not)

@@ -212,8 +212,10 @@ class EgressProxy:
             await self._answer(reader, writer, peer)
         except (Gone, OSError, TimeoutError):
             log.debug("egress.broke_off")
-        except Exception:
-            log.exception("egress.failed")
+        except Exception as error:
+            # While the store cannot be written, for example, each request fails.
+            if self._throttle.passes(type(error)):
+                log.exception("egress.failed", unlogged=self._throttle.take_dropped(type(error)))
         finally:
             await _close_connection(writer)
 

@@ -148,6 +148,7 @@ class Admission:
                     tuple(Role)[rank(identity.role) :],
                     folder=identity.folder,
                     since_ms=span.start_ms,
+                    until_ms=span.end_ms,
                     only_background=budget.is_background,
                 )
                 # Nothing is stored while `tx` is open, so each entry is either in the sum or still waiting.

@@ -130,21 +130,16 @@ async def all_standings(
 ) -> list[BudgetStanding]:
     """Return how much of each budget is used in its present period, for many budgets.
 
-    Unlike `standings`, it needs one query for all periods with the same start. Only stored usage counts.
+    Unlike `standings`, it needs one query for each period. Only stored usage counts.
     """
     rows: list[BudgetStanding] = []
-    # By the start of the period in epoch milliseconds. A `usage.Share` is a group's part of all usage, by one
-    # kind of turn.
-    shares_since: dict[int, dict[usage.Share, usage.Sums]] = {}
+    # A `usage.Share` is a group's part of all usage, by one kind of turn.
+    shares_in: dict[BudgetPeriod, dict[usage.Share, usage.Sums]] = {}
     for budget in budgets:
         span = span_of(budget.period, now_ms, zone)
-        if span.start_ms not in shares_since:
-            shares_since[span.start_ms] = await usage.shares(tx, since_ms=span.start_ms)
-        sums = [
-            share_sums
-            for share, share_sums in shares_since[span.start_ms].items()
-            if _counts_share(budget, share)
-        ]
+        if span not in shares_in:
+            shares_in[span] = await usage.shares(tx, since_ms=span.start_ms, until_ms=span.end_ms)
+        sums = [share_sums for share, share_sums in shares_in[span].items() if _counts_share(budget, share)]
         rows.append(standing_of(budget, span, sum(sums, start=usage.Sums())))
     return rows
 
@@ -182,9 +177,13 @@ def share_of(budget: Budget, percent: int) -> Budget:
 
 
 async def spent_of(tx: Tx, budget: Budget, span: BudgetPeriod) -> usage.Sums:
-    """Return the sums of the stored usage that a budget counts since the start of `span`."""
+    """Return the sums of the stored usage that a budget counts in the period `span`."""
     return await usage.spent(
-        tx, folder=budget.folder, since_ms=span.start_ms, only_background=budget.is_background
+        tx,
+        folder=budget.folder,
+        since_ms=span.start_ms,
+        until_ms=span.end_ms,
+        only_background=budget.is_background,
     )
 
 

@@ -222,9 +222,18 @@ class ExchangeLog:
         _log.error("the upstream quoted the credential: answer cut", status=status)
 
     def log_failure(self, error: Exception, path: str) -> None:
-        """Log the place in the code of an error, without its text or values, which may contain a header."""
-        trace = "".join(traceback.format_tb(error.__traceback__))
-        _log.error("credential proxy failed", path=path, error=type(error).__name__, trace=trace)
+        """Log the place in the code of an error, without its text or values, which may contain a header.
+
+        Of many errors of the same type, most are only counted.
+        """
+        if self._throttle.passes(type(error)):
+            _log.error(
+                "credential proxy failed",
+                path=path,
+                error=type(error).__name__,
+                trace="".join(traceback.format_tb(error.__traceback__)),
+                unlogged=self._throttle.take_dropped(type(error)),
+            )
 
 
 # Phrases in the messages of services that answer 400 or 422 where others answer 401, 402 or 404.

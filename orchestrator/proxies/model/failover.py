@@ -295,7 +295,8 @@ class Failover:
         last notice, because a service may fail and recover often.
         """
         last = self._notices.get(service)
-        return last is None or (last.is_resolved and now_ms - last.at_ms >= QUIET_MS)
+        # A notice with a later time is from before the clock was set back.
+        return last is None or (last.is_resolved and not 0 <= now_ms - last.at_ms < QUIET_MS)
 
     async def _note_up(self, service: str) -> None:
         """Record that a service answers again, so that turns use it.

@@ -63,6 +63,13 @@ class Approval:
         return self.state is ApprovalState.WAITING and now_ms < self.expires_ms
 
 
+# A decision with a time after `:now` was made while the clock was ahead. A temporary one would be in force
+# until the clock has reached that time.
+_IN_FORCE = f"""
+    expires_ms > :now AND (coalesce(decided_ms, 0) <= :now OR expires_ms >= {NEVER_EXPIRES_MS})
+"""
+"""The SQL condition that a temporary decision or a permanent refusal is in force, or that a request waits."""
+
 _MAPPER = RowMapper(Approval, "approvals", {"folder": "group_folder"}, assigned=("id",))
 
 
@@ -103,13 +110,13 @@ async def applicable(tx: Tx, request: ApprovalRequest, *, now_ms: int) -> Approv
     """
     return await _MAPPER.fetch_one(
         tx,
-        """
+        f"""
         SELECT * FROM approvals
         WHERE group_folder = :folder AND kind = :kind AND subject = :subject
           AND (state = 'always' OR (state IN ('waiting', 'once', 'refused') AND call_hash = :hash
-                                    AND expires_ms > :now))
+                                    AND {_IN_FORCE}))
         ORDER BY CASE state WHEN 'refused' THEN 0 WHEN 'always' THEN 1 ELSE 2 END, id DESC LIMIT 1
-        """,
+        """,  # noqa: S608 - our own text
         {
             "folder": request.folder,
             "kind": request.kind,
@@ -124,11 +131,11 @@ async def temporary_destinations(tx: Tx, folder: Folder, *, now_ms: int) -> list
     """Return the outside addresses (`host:port`) that a group may reach now by a temporary approval."""
     # An address with the state `once` is allowed any number of times until `expires_ms`.
     rows = await tx.execute_fetchall(
-        """
+        f"""
         SELECT subject FROM approvals
-        WHERE group_folder = ? AND kind = 'egress' AND state = 'once' AND expires_ms > ?
-        """,
-        (folder, now_ms),
+        WHERE group_folder = :folder AND kind = 'egress' AND state = 'once' AND {_IN_FORCE}
+        """,  # noqa: S608 - our own text
+        {"folder": folder, "now": now_ms},
     )
     return [row["subject"] for row in rows]
 
@@ -196,19 +203,20 @@ class ApprovalCounts:
     refused: int
 
 
-async def counts_since(tx: Tx, folder: Folder, *, since_ms: int) -> ApprovalCounts:
+async def counts_since(tx: Tx, folder: Folder, *, since_ms: int, now_ms: int) -> ApprovalCounts:
     """Return how many approvals a group requested since `since_ms`, and how many were refused since then.
 
+    Times after `now_ms` are of a clock that was ahead, and are not counted.
     Permanent refusals are not counted: the owner will not be asked about these subjects again.
     """
     cursor = await tx.execute(
         """
-        SELECT count(*) FILTER (WHERE asked_ms >= :since) AS asked,
-               count(*) FILTER (WHERE state = 'refused' AND decided_ms >= :since
+        SELECT count(*) FILTER (WHERE asked_ms BETWEEN :since AND :now) AS asked,
+               count(*) FILTER (WHERE state = 'refused' AND decided_ms BETWEEN :since AND :now
                                 AND expires_ms < :never) AS refused
         FROM approvals WHERE group_folder = :folder
         """,
-        {"folder": folder, "since": since_ms, "never": NEVER_EXPIRES_MS},
+        {"folder": folder, "since": since_ms, "now": now_ms, "never": NEVER_EXPIRES_MS},
     )
     row = await returned(cursor)
     return ApprovalCounts(asked=row["asked"], refused=row["refused"])
@@ -245,13 +253,13 @@ async def waiting_or_in_force(tx: Tx, *, now_ms: int) -> list[Approval]:
     """
     return await _MAPPER.fetch_all(
         tx,
-        """
+        f"""
         SELECT * FROM approvals
-        WHERE state = 'always' OR (state IN ('waiting', 'once') AND expires_ms > ?)
-            OR (state = 'refused' AND expires_ms >= ?)
+        WHERE state = 'always' OR (state IN ('waiting', 'once') AND {_IN_FORCE})
+            OR (state = 'refused' AND expires_ms >= :never)
         ORDER BY id
-        """,
-        (now_ms, NEVER_EXPIRES_MS),
+        """,  # noqa: S608 - our own text
+        {"now": now_ms, "never": NEVER_EXPIRES_MS},
     )
 
 

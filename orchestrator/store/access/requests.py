@@ -120,12 +120,16 @@ async def note_notified(tx: Tx, number: int, *, now_ms: int) -> None:
     await tx.execute("UPDATE access_requests SET notified_ms = ? WHERE id = ?", (now_ms, number))
 
 
-async def count_notified(tx: Tx, *, since_ms: int) -> int:
+async def count_notified(tx: Tx, *, since_ms: int, now_ms: int) -> int:
     """Return about how many requests the owner was asked about in the main chat since `since_ms`.
 
-    A request that a newer one of the same chat has replaced is not counted.
+    A request that a newer one of the same chat has replaced is not counted, nor one with a time after
+    `now_ms`, which is of a clock that was ahead.
     """
-    cursor = await tx.execute("SELECT count(*) AS n FROM access_requests WHERE notified_ms > ?", (since_ms,))
+    cursor = await tx.execute(
+        "SELECT count(*) AS n FROM access_requests WHERE notified_ms > ? AND notified_ms <= ?",
+        (since_ms, now_ms),
+    )
     return int((await returned(cursor))["n"])
 
 

@@ -58,10 +58,14 @@ async def add(tx: Tx, poll: Poll) -> None:
     )
 
 
-async def count_since(tx: Tx, folder: Folder, since_ms: int) -> int:
-    """Return how many polls of a group were created since `since_ms` (epoch ms)."""
+async def count_since(tx: Tx, folder: Folder, since_ms: int, *, now_ms: int) -> int:
+    """Return how many polls of a group were created since `since_ms` (epoch ms).
+
+    A time after `now_ms` is of a clock that was ahead: such a poll is not counted.
+    """
     cursor = await tx.execute(
-        "SELECT count(*) AS n FROM polls WHERE group_folder = ? AND created_ms >= ?", (folder, since_ms)
+        "SELECT count(*) AS n FROM polls WHERE group_folder = ? AND created_ms BETWEEN ? AND ?",
+        (folder, since_ms, now_ms),
     )
     return int((await returned(cursor))["n"])
 

@@ -15,6 +15,9 @@ from orchestrator.store.row_mapper import RowMapper
 BUCKET_MS = 15 * 60_000
 """Milliseconds of a bucket: zones differ by quarters of an hour, so days of any zone are sums of these."""
 
+LATEST_MS = (1 << 63) - 1
+"""A time (epoch ms) that no usage is later than: the largest integer of SQLite."""
+
 LONGEST_TURN_MS = 6 * 3_600_000
 """Milliseconds that a turn is assumed to last at most: answers from longer before its end are not searched.
 """
@@ -160,27 +163,33 @@ async def add(tx: Tx, entry: UsageEntry) -> None:
     await _MAPPER.insert(tx, entry)
 
 
-async def spent(tx: Tx, *, folder: Folder | None, since_ms: int, only_background: bool) -> Sums:
-    """Return the sums of usage since `since_ms`, of the group `folder` or of all groups if it is None.
+async def spent(
+    tx: Tx, *, folder: Folder | None, since_ms: int, until_ms: int, only_background: bool
+) -> Sums:
+    """Return the sums of usage from `since_ms` on and before `until_ms`.
 
-    With `only_background`, only of turns that nobody waits for.
+    Only usage of the group `folder` counts, or of all groups if it is None. With `only_background`, only
+    usage in turns that nobody waits for.
     """
+    # A budget counts to the end of its period: a clock that was ahead has recorded usage of later ones.
     # A request outside of turns has no kind and counts as background: nobody waits for it.
     cursor = await tx.execute(
         f"""
         SELECT {_SUMS} FROM usage
-        WHERE at_ms >= :since AND (:folder IS NULL OR group_folder = :folder)
+        WHERE at_ms >= :since AND at_ms < :until AND (:folder IS NULL OR group_folder = :folder)
               AND (NOT :background OR kind IS NULL OR kind <> 'chat')
         """,  # noqa: S608 - our own text
-        {"since": since_ms, "folder": folder, "background": only_background},
+        {"since": since_ms, "until": until_ms, "folder": folder, "background": only_background},
     )
     return _sums(await returned(cursor))
 
 
 async def spent_by(
-    tx: Tx, roles: Iterable[Role], *, folder: Folder, since_ms: int, only_background: bool
+    tx: Tx, roles: Iterable[Role], *, folder: Folder, since_ms: int, until_ms: int, only_background: bool
 ) -> Sums:
-    """Return the sums of a group's usage since `since_ms` in turns that have one of these roles.
+    """Return the sums of a group's usage in turns that have one of these roles.
+
+    It is the usage from `since_ms` on and before `until_ms`.
 
     A turn has the lowest role of the people who asked in it. With `only_background`, only turns that nobody
     waits for are included.
@@ -188,13 +197,14 @@ async def spent_by(
     cursor = await tx.execute(
         f"""
         SELECT {_SUMS} FROM usage
-        WHERE at_ms >= :since AND group_folder = :folder
+        WHERE at_ms >= :since AND at_ms < :until AND group_folder = :folder
               AND (NOT :background OR kind IS NULL OR kind <> 'chat')
               AND EXISTS (SELECT 1 FROM turns WHERE turns.id = usage.turn_id
                           AND turns.role IN (SELECT value FROM json_each(:roles)))
         """,  # noqa: S608 - our own text
         {
             "since": since_ms,
+            "until": until_ms,
             "folder": folder,
             "background": only_background,
             "roles": json.dumps([role.value for role in roles]),
@@ -204,10 +214,11 @@ async def spent_by(
 
 
 async def parts(
-    tx: Tx, *, since_ms: int, folder: Folder | None = None, other: str | None = None
+    tx: Tx, *, since_ms: int, until_ms: int, folder: Folder | None = None, other: str | None = None
 ) -> list[UsagePart]:
-    """Return the sums of usage since `since_ms` for each combination of group, model and kind of turn.
+    """Return the sums of usage for each combination of group, model and kind of turn.
 
+    It is the usage from `since_ms` on and before `until_ms`.
     `other` names one more column to split them by: `task_id`, `service` or `is_subagent`. With a `folder`,
     only that group.
     """
@@ -216,10 +227,11 @@ async def parts(
     rows = await tx.execute_fetchall(
         f"""
         SELECT group_folder, model, kind, {other or "NULL"} AS other, {_SUMS}
-        FROM usage WHERE at_ms >= :since AND (:folder IS NULL OR group_folder = :folder)
+        FROM usage
+        WHERE at_ms >= :since AND at_ms < :until AND (:folder IS NULL OR group_folder = :folder)
         GROUP BY group_folder, model, kind, other
         """,  # noqa: S608 - our own text
-        {"since": since_ms, "folder": folder},
+        {"since": since_ms, "until": until_ms, "folder": folder},
     )
     return [
         UsagePart(
@@ -302,13 +314,17 @@ async def summed_of_turn(tx: Tx, turn_id: TurnId, *, since_ms: int) -> dict[Turn
     return {TurnShare(row["model"], bool(row["is_subagent"])): _sums(row) for row in rows}
 
 
-async def shares(tx: Tx, *, since_ms: int = 0) -> dict[Share, Sums]:
-    """Return the sums of usage since `since_ms` for each pair of a group and a kind of turn."""
+async def shares(tx: Tx, *, since_ms: int = 0, until_ms: int = LATEST_MS) -> dict[Share, Sums]:
+    """Return the sums of usage for each pair of a group and a kind of turn.
+
+    It is the usage from `since_ms` on and before `until_ms`.
+    """
     rows = await tx.execute_fetchall(
         f"""
-        SELECT group_folder, kind, {_SUMS} FROM usage WHERE at_ms >= ? GROUP BY group_folder, kind
+        SELECT group_folder, kind, {_SUMS} FROM usage WHERE at_ms >= ? AND at_ms < ?
+        GROUP BY group_folder, kind
         """,  # noqa: S608 - our own text
-        (since_ms,),
+        (since_ms, until_ms),
     )
     return {Share(Folder(row["group_folder"]), row["kind"]): _sums(row) for row in rows}
 

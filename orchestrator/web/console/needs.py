@@ -93,6 +93,7 @@ def _newest_backup_ms(folder: Path) -> int | None:
     """Return when the newest backup in `folder` was made (epoch ms), or None if there is none. Blocks."""
     times_ms = []
     for path in folder.glob("*.tar.gz"):
-        with suppress(FileNotFoundError):  # it was removed meanwhile
+        # One that was removed meanwhile, or cannot be read, such as a link to itself, must break no page.
+        with suppress(OSError):
             times_ms.append(path.stat().st_mtime_ns // 1_000_000)
     return max(times_ms, default=None)

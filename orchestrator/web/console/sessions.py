@@ -74,7 +74,10 @@ class SessionService:
         self._token = token
         self._clock = clock
         self._codes: dict[str, tuple[str, int]] = {}
-        """The id of a code → the hash of its secret, and the end of its validity in ms."""
+        """The id of a code → the hash of its secret, and the end of its validity in `Clock.steady_ms`.
+
+        The wall clock may be set back, and the code would be valid for longer.
+        """
         self._tries = TokenBucket(clock, at_once=WRONG_AT_ONCE, a_second=WRONG_A_MINUTE / 60)
 
     def make_code(self) -> str:
@@ -82,13 +85,13 @@ class SessionService:
 
         If `MAX_CODES` are unused, the oldest one becomes invalid.
         """
-        now_ms = self._clock.now_ms()
-        self._codes = {name: code for name, code in self._codes.items() if code[1] > now_ms}
+        steady_ms = self._clock.steady_ms()
+        self._codes = {name: code for name, code in self._codes.items() if code[1] > steady_ms}
         # The oldest goes first: a dict keeps its entries in the order in which they came.
         while len(self._codes) >= MAX_CODES:
             del self._codes[next(iter(self._codes))]
         name, secret = secrets.token_hex(4), secrets.token_urlsafe(24)
-        self._codes[name] = (hashed(secret), now_ms + CODE_MS)
+        self._codes[name] = (hashed(secret), steady_ms + CODE_MS)
         return f"{name}.{secret}"
 
     async def sign_in(self, credential: str, *, agent: str) -> SignedIn:
@@ -122,10 +125,10 @@ class SessionService:
 
         A wrong guess leaves all codes valid: otherwise, somebody who guesses could lock others out.
         """
-        # `make_code` has joined the two. An unknown name has no hash, and counts as expired long ago.
+        # `make_code` has joined the two. An unknown name has no hash, and counts as expired.
         name, _, secret = credential.partition(".")
         code_hash, until_ms = self._codes.get(name, ("", 0))
-        if self._clock.now_ms() >= until_ms or not hmac.compare_digest(hashed(secret), code_hash):
+        if self._clock.steady_ms() >= until_ms or not hmac.compare_digest(hashed(secret), code_hash):
             return False
         del self._codes[name]
         return True

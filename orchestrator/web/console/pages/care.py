@@ -216,7 +216,8 @@ async def show_restore(view: View) -> Response:
 
     If it cannot be inspected, the page shows the reason instead.
 
-    Raises `NoSuchBackup`; `BackupUnderWay` while another backup is made or checked.
+    Raises `NoSuchBackup`, also if it is removed meanwhile; `BackupUnderWay` while another backup is made or
+    checked.
     """
     path = await requested_backup(view)
     if view.console.backups.locked():
@@ -228,7 +229,7 @@ async def show_restore(view: View) -> Response:
             inspected = await asyncio.to_thread(inspection.inspect, home, path, clock=SystemClock())
         except AndyError as error:
             reason = str(error)
-    size = (await asyncio.to_thread(path.stat)).st_size
+    size = (await _file_status(view, path)).st_size
     return view.render(
         "care_restore.html",
         name=path.name,
@@ -294,15 +295,24 @@ async def _confirmed_state(view: View, path: Path) -> dict[str, object]:
     """Return the state to which a person agrees when they confirm the restore of the backup at `path`.
 
     It changes if the file is replaced or another backup is restored: then the confirmation is not valid.
+    Raises `NoSuchBackup` if the file was removed meanwhile.
     """
     record = await asyncio.to_thread(read_record, view.host.home)
-    file_status = await asyncio.to_thread(path.stat)
+    file_status = await _file_status(view, path)
     return {
         "file": path.name,
         "bytes": file_status.st_size,
         "changed": file_status.st_mtime_ns,
         "last": record and record.id,
     }
+
+
+async def _file_status(view: View, path: Path) -> os.stat_result:
+    """Return the size and the times of a backup. Raises `NoSuchBackup` if it was removed meanwhile."""
+    try:
+        return await asyncio.to_thread(path.stat)
+    except FileNotFoundError:
+        raise NoSuchBackup(view.t(".no_such", name=path.name)) from None
 
 
 async def download(view: View) -> Response:
@@ -331,7 +341,7 @@ def _backups_in(folder: Path) -> list[BackupFile]:
     for path in folder.glob("*.tar.gz"):
         if BACKUP.fullmatch(path.name) is None or path.is_symlink():
             continue
-        with suppress(FileNotFoundError):  # it was removed meanwhile
+        with suppress(OSError):  # it was removed meanwhile, or cannot be read
             info = path.stat()
             made_ms = info.st_mtime_ns // 1_000_000
             rows.append(BackupFile(name=path.name, made_ms=made_ms, size=size_text(info.st_size)))
