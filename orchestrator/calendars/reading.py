@@ -170,7 +170,8 @@ def _nested(text: str) -> Iterator[tuple[list[str], str, str]]:
     from icalendar.parser import Contentlines
 
     opened: list[str] = []
-    for line in Contentlines.from_ical(text):
+    lines: list[str] = Contentlines.from_ical(text)  # type: ignore[no-untyped-call]
+    for line in lines:
         keyword, _, name = line.upper().partition(":")
         if keyword == "BEGIN":
             if name == "VEVENT":  # an event is only ever directly in a calendar

@@ -214,8 +214,8 @@ class EgressProxy:
             log.debug("egress.broke_off")
         except Exception as error:
             # While the store cannot be written, for example, each request fails.
-            if self._throttle.passes(type(error)):
-                log.exception("egress.failed", unlogged=self._throttle.take_dropped(type(error)))
+            if self._throttle.passes(type(error).__name__):
+                log.exception("egress.failed", unlogged=self._throttle.take_dropped(type(error).__name__))
         finally:
             await _close_connection(writer)
 

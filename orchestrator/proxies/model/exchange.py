@@ -226,14 +226,11 @@ class ExchangeLog:
 
         Of many errors of the same type, most are only counted.
         """
-        if self._throttle.passes(type(error)):
-            _log.error(
-                "credential proxy failed",
-                path=path,
-                error=type(error).__name__,
-                trace="".join(traceback.format_tb(error.__traceback__)),
-                unlogged=self._throttle.take_dropped(type(error)),
-            )
+        name = type(error).__name__
+        if self._throttle.passes(name):
+            trace = "".join(traceback.format_tb(error.__traceback__))
+            unlogged = self._throttle.take_dropped(name)
+            _log.error("credential proxy failed", path=path, error=name, trace=trace, unlogged=unlogged)
 
 
 # Phrases in the messages of services that answer 400 or 422 where others answer 401, 402 or 404.
