@@ -239,7 +239,8 @@ class Delivery:
             await self._finish(head, OutboxState.SKIPPED, error="nothing in it was for people")
             return
         text = parts[0]
-        features = channel.features if channel else frozenset()
+        # Without a channel nothing is sent now, so nothing counts as what it cannot show.
+        features = channel.features if channel else frozenset(Feature)
         # Committed before the send: a host that finds the state "sending" knows that it may have arrived
         # already.
         attempt = await self._database.write(lambda tx: self._begin(tx, head, parts, features))
