@@ -650,12 +650,15 @@ def _checked_size(file: Attachment, limit: int | None) -> int:
     `limit` is the size in bytes that the messenger takes; None means any.
 
     Raises:
+        ChannelDown: the file cannot be looked at now.
         ChannelRefused: the file is missing, or the messenger takes no file this large.
     """
     try:
         size = file.path.stat().st_size
     except FileNotFoundError as error:
         raise ChannelRefused(f"{file.name} is no longer there.", is_chat_fine=True) from error
+    except OSError as error:  # such as a disk that does not answer
+        raise ChannelDown(f"{file.name} cannot be read: {error.strerror}.") from error
     if limit is not None and size > limit:
         raise ChannelRefused(
             f"{file.name} has {size / 1e6:.1f} MB, and this messenger takes {limit / 1e6:.0f} MB at most.",
