@@ -290,6 +290,20 @@ async def test_a_reminder_without_a_next_time_is_not_moved_and_that_is_said(
         assert "Say when it shall come from now on" in await chat.say("yes")
 
 
+async def test_a_deadline_in_the_hour_that_comes_twice_is_late_when_it_has_passed(open_chat: Open) -> None:
+    now = datetime(2026, 10, 25, 0, 45, tzinfo=UTC)  # 02:45 in Berlin, before its clocks are put back
+    task = {"progress": 0, "blocked": False, "blocker_note": None, "tags": [], "created_at": None}
+    async with open_chat(now=now, zone="Europe/Berlin") as chat:
+        chat.harness.board = [
+            task | {"id": "1", "title": "paint", "deadline": "2026-10-25T02:30:00+01:00"},
+            task | {"id": "2", "title": "bake", "deadline": "2026-10-25T02:30:00+02:00"},
+            task | {"id": "3", "title": "sweep", "deadline": "2026-10-25"},
+            task | {"id": "4", "title": "dust", "deadline": None},
+        ]
+        late = await chat.say("what's late?")
+    assert [title for title in ("paint", "bake", "sweep", "dust") if title in late] == ["bake"]
+
+
 async def test_a_time_that_cannot_be_is_refused_without_asking_the_host(open_chat: Open) -> None:
     async with open_chat() as chat:
         assert "That time is past (Sun 2026-11-22 08:00)" in await chat.say("remind me today at 8:00 to run")
