@@ -19,8 +19,9 @@ def used_cpu_seconds() -> float:
     session = os.getsid(0)
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            # The program's name is in brackets, and may contain blanks and brackets itself.
-            fields = path.read_text().rpartition(")")[2].split()
+            # The program's name is in brackets, and may contain blanks and brackets itself. The kernel may
+            # have cut it inside a character, so these are bytes.
+            fields = path.read_bytes().rpartition(b")")[2].split()
         except OSError:
             continue  # it has ended meanwhile
         if int(fields[_SESSION]) == session:

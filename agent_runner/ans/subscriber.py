@@ -145,10 +145,10 @@ def parse_subscriber(text: str, *, is_of_group: bool = False) -> Subscriber:
 
     try:
         file = _File.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise BadSubscriber(f"it is no TOML: {error}") from error
     except ValidationError as error:
         raise BadSubscriber(_first_reason(error)) from error
+    except ValueError as error:  # also of a number with too many digits
+        raise BadSubscriber(f"it is no TOML: {error}") from error
     except RecursionError as error:
         raise BadSubscriber("it is nested too deep") from error
     if is_of_group and file.output.core:

@@ -95,14 +95,18 @@ def check(source: str) -> None:
     Jinja2's sandbox alone would let a template run for hours.
 
     Raises:
-        BadTemplate: it is no template, or has a node, filter or nested loop that is not allowed.
+        BadTemplate: it is no template, is nested too deep, or has a node, filter or nested loop that is not
+            allowed.
     """
     sandbox = environment()
     try:
         parsed = sandbox.parse(source)
-    except TemplateError as error:
+        all_nodes = list(parsed.find_all(nodes.Node))
+    except (TemplateError, ValueError) as error:  # `ValueError` for a number with too many digits
         raise BadTemplate(f"line {getattr(error, 'lineno', 1)}: {error}") from error
-    for node in parsed.find_all(nodes.Node):
+    except RecursionError as error:
+        raise BadTemplate("line 1: it is nested too deep") from error
+    for node in all_nodes:
         if not isinstance(node, _ALLOWED_NODES) and not _calls_toon_encode(node):
             raise BadTemplate(f"line {node.lineno}: {type(node).__name__} is not for templates of a group")
     for used in parsed.find_all(nodes.Filter):

@@ -11,8 +11,8 @@ from agent_runner.ans.notices import RunNotices
 from agent_runner.wire.notices import OWN_TOOLS
 
 _TIMEOUT_MESSAGE = re.compile(
-    r"^(?:Command timed out after (?P<amount>[\d.]+) ?(?P<unit>ms|m|s)\b"
-    r"|The host did not answer in (?P<seconds>[\d.]+) s\b"
+    r"^(?:Command timed out after (?P<amount>\d{1,9}(?:\.\d+)?) ?(?P<unit>ms|m|s)\b"
+    r"|The host did not answer in (?P<seconds>\d{1,9}(?:\.\d+)?) s\b"
     r"|MCP error -32001: Request timed out)",
     re.MULTILINE,
 )

@@ -239,7 +239,8 @@ class Delivery:
             await self._finish(head, OutboxState.SKIPPED, error="nothing in it was for people")
             return
         text = parts[0]
-        features = channel.features if channel else frozenset()
+        # Without a channel nothing is sent now, so nothing counts as what it cannot show.
+        features = channel.features if channel else frozenset(Feature)
         # Committed before the send: a host that finds the state "sending" knows that it may have arrived
         # already.
         attempt = await self._database.write(lambda tx: self._begin(tx, head, parts, features))
@@ -649,12 +650,15 @@ def _checked_size(file: Attachment, limit: int | None) -> int:
     `limit` is the size in bytes that the messenger takes; None means any.
 
     Raises:
+        ChannelDown: the file cannot be looked at now.
         ChannelRefused: the file is missing, or the messenger takes no file this large.
     """
     try:
         size = file.path.stat().st_size
     except FileNotFoundError as error:
         raise ChannelRefused(f"{file.name} is no longer there.", is_chat_fine=True) from error
+    except OSError as error:  # such as a disk that does not answer
+        raise ChannelDown(f"{file.name} cannot be read: {error.strerror}.") from error
     if limit is not None and size > limit:
         raise ChannelRefused(
             f"{file.name} has {size / 1e6:.1f} MB, and this messenger takes {limit / 1e6:.0f} MB at most.",

@@ -22,6 +22,8 @@ class EngineDouble:
     wires: list[bytes] = field(default_factory=list)
     """What came after a head that asked for an upgrade."""
     refuses_attach: bool = False
+    refusal: bytes = b'{"message": "busy"'
+    """The body with which it refuses."""
     missing: int = 404
     """The status of what is not there."""
 
@@ -64,7 +66,7 @@ class EngineDouble:
 
     async def _attach(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.refuses_attach:
-            writer.write(b'HTTP/1.1 409 x\r\nContent-Length: 18\r\n\r\n{"message": "busy"}'[:-1])
+            writer.write(b"HTTP/1.1 409 x\r\nContent-Length: %d\r\n\r\n" % len(self.refusal) + self.refusal)
         else:
             writer.write(b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\nhello ")
         await writer.drain()

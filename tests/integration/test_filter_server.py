@@ -397,6 +397,17 @@ async def test_after_a_refused_attach_not_a_byte_reaches_the_engine(door, engine
     assert engine.wires == []
 
 
+@pytest.mark.parametrize("refusal", [b"{}", b"[]", b"7", b"busy"])
+async def test_a_refusal_without_a_message_is_handed_on_as_it_is(door, engine, refusal):
+    engine.refuses_attach, engine.refusal = True, refusal
+
+    answer = await ask(door, plain("POST", ATTACH))
+
+    head, _, body = answer.partition("\r\n\r\n")
+    assert head.startswith("HTTP/1.1 409")
+    assert json.loads(body) == {"message": refusal.decode()}
+
+
 async def test_a_second_request_on_the_same_connection_is_not_passed_on(door, engine):
     await ask(door, plain("GET", "/v1.41/_ping") + plain("POST", "/v1.41/containers/theirs/start"))
 

@@ -33,6 +33,7 @@ from agent_runner.wire.mailbox import (
     ScheduleTask,
     SendFile,
     SetReminder,
+    ShowDashboard,
     UnregisterGroup,
     parse_command,
 )
@@ -52,6 +53,7 @@ class Harness:
     commands: list[Command] = field(default_factory=list)
     reminders: dict[int, dict[str, Any]] = field(default_factory=dict)
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    board: list[dict[str, Any]] = field(default_factory=list)
     answered: dict[str, Reply] = field(default_factory=dict)
     refusal: str | None = None
     code: str = "ok"
@@ -99,8 +101,9 @@ class Harness:
                 self.tasks[data["id"]] = data
             case ActOnTask(type="cancel_task", task_id=task_id):
                 del self.tasks[task_id]
-            case ListTasks():
-                data = {"tasks": list(self.tasks.values())}
+            case ListTasks() | ShowDashboard():
+                is_board = isinstance(command, ShowDashboard)
+                data = {"tasks": self.board if is_board else list(self.tasks.values())}
             case _:
                 pass
         return Reply(request_id=request_id, ok=True, code=self.code, text="Done.", data=data)
@@ -143,10 +146,12 @@ def open_chat(tmp_path: Path) -> Open:
         directory.mkdir(parents=True)
 
     @asynccontextmanager
-    async def open_it(*, is_main: bool = False, now: datetime = NOW) -> AsyncIterator[Chat]:
+    async def open_it(
+        *, is_main: bool = False, now: datetime = NOW, zone: str = "Asia/Seoul"
+    ) -> AsyncIterator[Chat]:
         turn = TurnOrder(run="r1", turn=0, kind="chat", prompt="")
         order = RunOrder(
-            run="r1", group="fam", chat_jid="local:fam", is_main=is_main, timezone="Asia/Seoul", turn=turn
+            run="r1", group="fam", chat_jid="local:fam", is_main=is_main, timezone=zone, turn=turn
         )
         harness, host = Harness(workspace), HostClient(workspace, reply_seconds=60)
         serving = asyncio.create_task(harness.serve(), name="harness")
@@ -269,6 +274,34 @@ async def test_reminders_are_listed_and_cancelled(open_chat: Open) -> None:
         assert await chat.say("알림 목록") == "알림:\n1. 2026-11-22 (일) 18:30 · cook"
         assert await chat.say("cancel reminder 1") == "Cancelled: cook."
         assert await chat.say("알림 1 취소") == "알림이 없어요."
+
+
+@pytest.mark.parametrize("when", ["to 10am", "to 10", "by an hour"])
+async def test_a_reminder_without_a_next_time_is_not_moved_and_that_is_said(
+    open_chat: Open, when: str
+) -> None:
+    async with open_chat() as chat:
+        # The one run of this task has begun, so the host plans no other.
+        chat.harness.tasks["task-1"] = {
+            "id": "task-1", "groupFolder": "fam", "prompt": f"{ECHO}⏰ rest", "schedule_type": "once",
+            "schedule_value": "2026-11-22T09:20:00+09:00", "status": "active", "next_run": None,
+        }  # fmt: skip
+        assert "Move this one?" in await chat.say(f"move the reminder to rest {when}")
+        assert "Say when it shall come from now on" in await chat.say("yes")
+
+
+async def test_a_deadline_in_the_hour_that_comes_twice_is_late_when_it_has_passed(open_chat: Open) -> None:
+    now = datetime(2026, 10, 25, 0, 45, tzinfo=UTC)  # 02:45 in Berlin, before its clocks are put back
+    task = {"progress": 0, "blocked": False, "blocker_note": None, "tags": [], "created_at": None}
+    async with open_chat(now=now, zone="Europe/Berlin") as chat:
+        chat.harness.board = [
+            task | {"id": "1", "title": "paint", "deadline": "2026-10-25T02:30:00+01:00"},
+            task | {"id": "2", "title": "bake", "deadline": "2026-10-25T02:30:00+02:00"},
+            task | {"id": "3", "title": "sweep", "deadline": "2026-10-25"},
+            task | {"id": "4", "title": "dust", "deadline": None},
+        ]
+        late = await chat.say("what's late?")
+    assert [title for title in ("paint", "bake", "sweep", "dust") if title in late] == ["bake"]
 
 
 async def test_a_time_that_cannot_be_is_refused_without_asking_the_host(open_chat: Open) -> None:

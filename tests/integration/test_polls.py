@@ -97,6 +97,14 @@ class Polls(UndoHarness):
             )
 
 
+class OtherMessenger(ScriptedChannel):
+    """A messenger that the family's chat does not belong to."""
+
+    def owns(self, jid: ChatJid) -> bool:
+        del jid
+        return False
+
+
 async def made(store_harness: StoreHarness, *features: Feature) -> Polls:
     channel = ScriptedChannel(features=frozenset({*features, Feature.IDEMPOTENT}))
     harness = Polls(store_harness, channel=channel)
@@ -163,6 +171,19 @@ async def test_a_messenger_that_is_away_gets_it_once(family: Polls) -> None:
     family.channel.will(CHAT, ChannelDown("away"), ChannelDown("away"))
     await family.ask()
     assert [is_poll for _, is_poll in shown(family)] == [True, False]
+
+
+async def test_a_poll_whose_messenger_is_off_for_a_while_is_a_poll_when_it_is_back(family: Polls) -> None:
+    await family.turn({**ASK}, text="@Andy ask them")
+    async with family.store.delivering(OtherMessenger()):
+        family.store.wakeups.outbox.set()
+
+        async def is_tried() -> bool:
+            return (await family.store.outgoing())[0].attempts == 1
+
+        await until(is_tried, "it was tried without its messenger")
+    await family.deliver()
+    assert shown(family)[0] == (TEXT, True)
 
 
 async def test_the_first_answer_begins_a_turn_that_waits_for_others_and_names_all_with_addresses(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.base.event_bus import EventBus
+from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import OutboxState
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.ipc.handlers import files as file_handlers
@@ -165,6 +166,27 @@ async def test_a_file_leaves_once_and_of_what_was_sent_the_newest_copies_are_kep
         assert set(harness.copies) == kept
         assert await outbox.files_in_use(tx, since_ms=0) >= kept
         assert await outbox.files_in_use(tx, since_ms=harness.harness.clock.now_ms() + 1) == frozenset()
+
+
+async def test_a_copy_that_cannot_be_read_now_is_sent_when_it_can(harness):
+    await harness.send("out/plan.pdf")
+    (copy,) = harness.copies
+    copy.rename(harness.home / "aside")
+    copy.symlink_to(copy)  # in a loop of links nothing can be found
+    channel = ScriptedChannel(features=frozenset({Feature.IDEMPOTENT}))
+    async with harness.harness.delivering(channel):
+
+        async def is_put_off() -> bool:
+            (waiting,) = await harness.harness.outgoing()
+            return waiting.attempts == 1 and waiting.next_attempt_ms > harness.harness.clock.now_ms()
+
+        await until(is_put_off, "it waits for another attempt")
+        (harness.home / "aside").replace(copy)
+        harness.harness.clock.pass_ms(delivery_module.FIRST_BACKOFF_MS)
+        harness.harness.wakeups.outbox.set()
+        await until(lambda: channel.shown, "it is sent")
+
+    assert [one.file for one in channel.shown] == [b"%PDF of family"]
 
 
 async def test_copies_that_no_message_has_are_swept_and_the_others_stay(harness, tmp_path):

@@ -189,6 +189,31 @@ def test_a_name_with_marks_in_it_cannot_leave_its_link():
     assert body["m.mentions"] == {"user_ids": ["@j:x"]}
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "rendered"),
+    [
+        (
+            "See [x](https://x.org/Ann) Ann",
+            "Ann",
+            '<p>See <a href="https://x.org/Ann">x</a> <a href="https://matrix.to/#/%40j%3Ax">Ann</a></p>',
+        ),
+        (
+            "[Ann](https://x.org): *Ann*",
+            "Ann",
+            '<p><a href="https://x.org">Ann</a>: <em><a href="https://matrix.to/#/%40j%3Ax">Ann</a></em></p>',
+        ),
+        ("stop", "p", '<p>sto<a href="https://matrix.to/#/%40j%3Ax">p</a></p>'),
+        ("R&D amp", "amp", '<p>R&amp;D <a href="https://matrix.to/#/%40j%3Ax">amp</a></p>'),
+        ("hi O'Neil", "O'Neil", '<p>hi <a href="https://matrix.to/#/%40j%3Ax">O&#x27;Neil</a></p>'),
+        ("`Ann`", "Ann", "<p><code>Ann</code></p>"),
+    ],
+)
+def test_a_mention_becomes_a_link_in_words_only(text, name, rendered):
+    body = content.text_content(text, mention=ChatMember(jid="@j:x", name=name))
+    assert body["formatted_body"] == rendered
+    assert body["m.mentions"] == {"user_ids": ["@j:x"]}
+
+
 def test_plain_words_leave_without_marks_and_long_ones_fit_an_event():
     assert "formatted_body" not in content.text_content("plain words")
     for text in ("한" * description.MAX_TEXT_CHARS, "**한** " * (description.MAX_TEXT_CHARS // 6)):

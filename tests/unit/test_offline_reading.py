@@ -410,6 +410,10 @@ def test_any_text_is_read_and_comes_to_something(text: str) -> None:
         ("remind me to call Marc at 5pm", "remind what=call Marc when=at 5pm"),
         ("remind me to meet dany at 5pm", "remind what=meet dany when=at 5pm"),
         ("remind me to cal mum at 5pm", "remind what=cal mum when=at 5pm"),
+        ("call mum tommorow at 9am", "remind offered=yes what=call mum when=tomorrow at 9am"),
+        ("dentist firday at 9am", "remind offered=yes what=dentist when=friday at 9am"),
+        ("call Munday at 5pm", "remind offered=yes what=call Munday when=at 5pm"),
+        ("meet dany at 5pm", "remind offered=yes what=meet dany when=at 5pm"),
     ],
 )
 def test_a_slip_in_a_day_moves_no_reminder_to_today_and_other_words_stay(text: str, request_: str) -> None:

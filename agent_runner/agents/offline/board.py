@@ -723,7 +723,9 @@ def _due_day(task: OpenTask) -> str:
 def _is_late(task: OpenTask, now: datetime) -> bool:
     """Return whether a task's deadline has passed; a deadline without a time of day lasts until midnight."""
     deadline = task["deadline"] or ""
-    return "" < deadline < (now.isoformat() if "T" in deadline else now.date().isoformat())
+    if len(deadline) > _DATE_CHARS:
+        return datetime.fromisoformat(deadline).timestamp() < now.timestamp()
+    return "" < deadline < now.date().isoformat()
 
 
 def _who(task: OpenTask) -> str:

@@ -47,7 +47,7 @@ def read(text: str) -> list[ParsedRequest]:
         return [ParsedRequest(intent="called", language=Language.ENGLISH)]
     requests = _split(text) if len(text) <= MAX_CHARS else []
     if requests and spelling.may_have_errors(requests):
-        requests = spelling.corrected(text, _split) or requests
+        requests = spelling.corrected(text, requests, _split) or requests
     # Part of the message takes back or limits the rest in a way that no request can express.
     must_not_be_done = _must_not_be_done(text, requests) or _must_not_be_done_ko(text, requests)
     if not 0 < len(requests) <= MAX_REQUESTS or must_not_be_done:

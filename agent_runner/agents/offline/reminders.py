@@ -622,7 +622,8 @@ class Reminders(RequestHandler):
         the old day. The completed words replace those in the slots, so that a question about them can be
         answered.
         """
-        at = datetime.fromisoformat(self.slot("at"))
+        # A scheduled task whose last run has begun has no next time: it is due now.
+        at = datetime.fromisoformat(self.slot("at")) if self.slot("at") else self.context.now
         words = self.slot("when")
         if self.slot("later") or self.slot("earlier"):
             moved = self.context.shifted(at, self.parsed)

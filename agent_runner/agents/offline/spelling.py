@@ -35,12 +35,15 @@ def known_words() -> frozenset[str]:
     return frozenset(words | set(PATTERNS["time_words"].pattern.split("|")))
 
 
-def corrected(text: str, parse: Parse) -> list[ParsedRequest]:
+def corrected(text: str, requests: Sequence[ParsedRequest], parse: Parse) -> list[ParsedRequest]:
     """Return the requests in a text with its typing errors corrected; none if the correction is ambiguous.
 
-    `parse` reads the requests of a text. Of all corrections that are understood, those that change the fewest
-    words count; they must all request the same.
+    `requests` are those in the text as it is; `parse` reads the requests of a text. Of all corrections that
+    are understood, those that change the fewest words count; they must all request the same. A correction
+    that only lets a reminder be offered counts if a part of the time was misspelt and no other correction is
+    understood.
     """
+    may_offer = any(map(_has_time_left, requests))
     spans = [(match.span(), _possible_words(match[0])) for match in _WORD.finditer(text)]
     unknown = [(span, words) for span, words in spans if words]
     if not unknown or len(spans) > MAX_WORDS or PATTERNS["hangul"].search(text):
@@ -52,24 +55,29 @@ def corrected(text: str, parse: Parse) -> list[ParsedRequest]:
         parsed = parse(corrected_text)
         corrections = {word for word in words if word}
         # A person's own words, such as a title, are never corrected.
-        if not may_have_errors(parsed) and not any(_is_content(request, corrections) for request in parsed):
-            understood.append((sum(map(bool, words)), parsed))
-    fewest = min((count for count, _ in understood), default=0)
-    best = [parsed for count, parsed in understood if count == fewest]
+        is_offer = any(request.slot("offered") for request in parsed)
+        is_understood = bool(parsed) and not any(map(_has_errors, parsed)) and (may_offer or not is_offer)
+        if is_understood and not any(_is_content(request, corrections) for request in parsed):
+            understood.append(((is_offer, sum(map(bool, words))), parsed))
+    first = min((rank for rank, _ in understood), default=None)
+    best = [parsed for rank, parsed in understood if rank == first]
     is_clear = bool(best) and all(parsed == best[0] for parsed in best)
     return best[0] if is_clear else []
 
 
 def may_have_errors(parsed: Sequence[ParsedRequest]) -> bool:
     """Return whether the requests of a text are not fully understood, perhaps because of typing errors."""
-    return not parsed or any(
+    return not parsed or any(request.slot("offered") or _has_errors(request) for request in parsed)
+
+
+def _has_errors(request: ParsedRequest) -> bool:
+    """Return whether a request is not fully understood. A reminder that is only offered may well be."""
+    return (
         request.intent in ("unknown", "unknown_part")
-        or request.slot("offered")
         or request.slot("trouble") == "unsure"
         # "add a taks wash the car" is read as an entry; an article before it makes it doubtful.
-        or (request.intent == "add_items" and PATTERNS["article"].match(request.slot("items")))
+        or (request.intent == "add_items" and bool(PATTERNS["article"].match(request.slot("items"))))
         or _has_time_left(request)
-        for request in parsed
     )
 
 

@@ -16,7 +16,10 @@ from orchestrator.domain.polls import Poll
 from orchestrator.domain.values import ChatMember
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 MAX_CONTENT_BYTES = 44_000
 """Bytes of a content: an event may have 64 KiB with its keys, its signature and, encrypted, a third more."""
@@ -42,21 +45,43 @@ def text_content(text: str, *, mention: ChatMember | None = None) -> dict[str, A
 
     The HTML is left out if it shows no more than the text, or would make the event too large. `mention` is
     the person whom the message notifies: their name, which is put before a text without it, becomes a link.
+    No link is put into another link or into code.
     """
     plain = _with_name(text, mention)
     # Empty `m.mentions` say that the message notifies nobody.
     content: dict[str, Any] = {"msgtype": "m.text", "body": plain, "m.mentions": {}}
-    rendered = _markdown().render(plain).strip()
+    markdown = _markdown()
+    tokens = markdown.parse(plain)
     if mention is not None:
         content["m.mentions"] = {"user_ids": [mention.jid]}
-        name = html.escape(mention.name or mention.jid)
-        link = f'<a href="https://matrix.to/#/{percent(mention.jid)}">{name}</a>'
-        rendered = rendered.replace(name, link, 1)
+        _link_name(tokens, mention)
+    rendered = markdown.renderer.render(tokens, markdown.options, {}).strip()
     if rendered != f"<p>{html.escape(plain)}</p>":
         formatted = content | {"format": "org.matrix.custom.html", "formatted_body": rendered}
         if len(json.dumps(formatted, ensure_ascii=False).encode()) <= MAX_CONTENT_BYTES:
             return formatted
     return content
+
+
+def _link_name(tokens: Sequence[Token], mention: ChatMember) -> None:
+    """Make the first mention of a person's name in the parsed Markdown a link to the person.
+
+    Only ordinary words count: in a web address or in another link's words, the link would break the HTML.
+    """
+    from markdown_it.token import Token
+
+    name = mention.name or mention.jid
+    link = f'<a href="https://matrix.to/#/{percent(mention.jid)}">{html.escape(name)}</a>'
+    for children in (token.children for token in tokens if token.children):
+        open_links = 0
+        for place, token in enumerate(children):
+            if token.type in ("link_open", "link_close"):
+                open_links += token.nesting  # 1 or -1
+            elif token.type == "text" and not open_links and name in token.content:
+                before, _, after = token.content.partition(name)
+                parts = (("text", before), ("html_inline", link), ("text", after))
+                children[place : place + 1] = [Token(kind, "", 0, content=part) for kind, part in parts]
+                return
 
 
 def _with_name(text: str, mention: ChatMember | None) -> str:

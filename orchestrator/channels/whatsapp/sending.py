@@ -33,6 +33,8 @@ PICTURES = frozenset({"image/jpeg", "image/png", "image/webp", "image/gif"})
 """MIME types of the pictures that phones show; a drawing such as SVG is no picture for them."""
 OPUS_RATE = 48_000
 """Samples a second by which Opus counts time, whatever the sound's own rate."""
+MAX_VOICE_SECONDS = 2**32 - 1
+"""Most seconds that a voice note can be said to last."""
 UPLOAD_SECONDS = 60.0
 """Seconds that the upload of a file may take, besides those for its bytes."""
 UPLOAD_BYTES_PER_SECOND = 100_000
@@ -291,11 +293,18 @@ def compose(request: SendRequest, context: ContextInfo | None, file: WhatsappFil
 
 
 def opus_seconds(content: bytes) -> int:
-    """Return an Ogg Opus file's duration in seconds, at least 1, by the sample position of its last page."""
-    # The header of a page begins with "OggS"; from byte 6 on it has the position in 8 bytes.
-    last_page = content.rfind(b"OggS")
-    samples = int.from_bytes(content[last_page + 6 : last_page + 14], "little") if last_page >= 0 else 0
-    return max(1, round(samples / OPUS_RATE))
+    """Return an Ogg Opus file's duration in seconds, at least 1, by the sample position of its last page.
+
+    Pages whose position is none, or is beyond `MAX_VOICE_SECONDS`, are passed over.
+    """
+    # The header of a page begins with "OggS"; from byte 6 on it has the position in 8 bytes. In a page in
+    # which no packet ends all their bits are set, which is a large number here.
+    page = len(content)
+    while (page := content.rfind(b"OggS", 0, page)) >= 0:
+        seconds = round(int.from_bytes(content[page + 6 : page + 14], "little") / OPUS_RATE)
+        if seconds <= MAX_VOICE_SECONDS:
+            return max(1, seconds)
+    return 1
 
 
 def shown_as(request: SendRequest) -> Literal["image", "video", "audio", "document"]:

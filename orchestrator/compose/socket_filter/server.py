@@ -256,7 +256,7 @@ async def _message(from_engine: asyncio.StreamReader) -> str:
         async with asyncio.timeout(2):
             while part := await from_engine.read(CHUNK_BYTES):
                 data += part
-    with suppress(ValueError):
+    with suppress(*UNKNOWN_ANSWER):
         return str(json.loads(data)["message"])
     return data.decode("utf-8", "replace")[:1000]
 

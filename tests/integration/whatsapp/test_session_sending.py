@@ -159,11 +159,19 @@ async def test_a_file_is_uploaded_and_shown_as_what_it_is(bridge, whatsapp, tmp_
     assert field == f"{whatsapp.uploaded_as[part.mediaKey].name.removeprefix('Media').lower()}Message"
 
 
-async def test_a_spoken_reply_is_shown_as_a_voice_note_with_its_length(bridge, whatsapp, tmp_path):
+@pytest.mark.parametrize(
+    ("positions", "seconds"),
+    [
+        ((0, 48_000, 4 * 48_000 + 312), 4),
+        ((0, 4 * 48_000 + 312, 2**64 - 1), 4),  # -1: no sound ends in the last page
+        ((2**64 - 1, 2**63), 1),
+    ],
+)
+async def test_a_spoken_reply_is_shown_as_a_voice_note_with_its_length(
+    bridge, whatsapp, tmp_path, positions, seconds
+):
     path = tmp_path / "out"
-    pages = [
-        b"OggS\0\2" + samples.to_bytes(8, "little") + b"rest" for samples in (0, 48_000, 4 * 48_000 + 312)
-    ]
+    pages = [b"OggS\0\2" + samples.to_bytes(8, "little") + b"rest" for samples in positions]
     path.write_bytes(b"OpusHead".join(pages))
 
     mime = "audio/ogg; codecs=opus"
@@ -171,7 +179,7 @@ async def test_a_spoken_reply_is_shown_as_a_voice_note_with_its_length(bridge, w
 
     assert answer.ok
     part = whatsapp.shown[0][2].audioMessage
-    assert (part.PTT, part.seconds, part.mimetype) == (True, 4, mime)
+    assert (part.PTT, part.seconds, part.mimetype) == (True, seconds, mime)
 
 
 class HangingUploads:

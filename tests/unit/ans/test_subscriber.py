@@ -108,7 +108,9 @@ def test_any_other_value_is_refused_in_one_line_that_names_the_key(as_toml, key,
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["[subscriber", "", "a = 1", "[[[]]]", "x = " + "[" * 5_000])
+@pytest.mark.parametrize(
+    "text", ["[subscriber", "", "a = 1", "[[[]]]", "x = " + "[" * 5_000, "x = " + "1" * 5_000]
+)
 def test_what_is_no_subscriber_is_refused(text):
     """B.4."""
     with pytest.raises(BadSubscriber):

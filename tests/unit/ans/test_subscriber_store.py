@@ -121,6 +121,9 @@ def test_a_template_of_the_group_is_for_its_own_subscribers_alone(own, shelves, 
         ("{% macro m() %}{{ m() }}{% endmacro %}", "Macro is not"),
         ("{% include 'tool_failure.j2' %}", "Include is not"),
         ("{{ ''.__class__.__mro__ }}{{ x() }}", "Call is not"),
+        ("{{ " + "1" * 5_000 + " }}", "5000 digits"),
+        ("{{ " + "(" * 2_000 + "1" + ")" * 2_000 + " }}", "nested too deep"),
+        ("{{ event" + ".a" * 2_000 + " }}", "nested too deep"),
     ],
 )
 def test_a_template_that_could_go_on_for_ever_is_skipped_with_the_reason(
