@@ -34,7 +34,7 @@ Vietnamese. More would cover neighbouring lines.
 _WORD = re.compile(r"\w+")
 _ASCII_LETTER = re.compile("[A-Za-z]")
 _BETWEEN_LETTERS = re.compile(r"(?<=[A-Za-z])[^\x00-\x7f](?=[A-Za-z])")
-_SIGNS = frozenset(
+_LIKE_ADDRESS_SIGNS = frozenset(
     "\u2024\ufe52\u02d0\u02f8\u0589\u2236\ua789\u2044\u2215\u2571\u27cb\u29f8\u2216\u29f5\u29f9\ufe68"
 )
 """Signs that look like `.`, `:`, `/` and `\\`, and so make one address of another."""
@@ -54,7 +54,7 @@ def all_visible(text: str) -> str:
     """Return `text` in one line, with each character escaped that is invisible or could pass for another.
 
     These are control characters; zero-width and other format characters; fillers that look like blanks;
-    unassigned characters; signs that look like the ones of addresses (`_SIGNS`), and most other signs right
+    unassigned characters; signs that look like the ones of addresses (`_LIKE_ADDRESS_SIGNS`), and most other signs right
     between two ASCII letters; ASCII letters and digits in another font or width; and letters that look like
     ASCII ones in a word with ASCII letters, as in an address where one letter is Cyrillic. All other letters,
     digits and signs stay, and so do the plain blank, words that are wholly in another script, and the first
@@ -97,7 +97,7 @@ def _passes_for_ascii(character: str) -> bool:
 
 def _shows_itself(character: str) -> bool:
     """Return whether a character can be seen, and cannot be mistaken for another one."""
-    if character in _SIGNS or _is_ascii_in_disguise(character):
+    if character in _LIKE_ADDRESS_SIGNS or _is_ascii_in_disguise(character):
         return False
     return character == " " or _is_drawn(character)
 

@@ -294,7 +294,10 @@ async def _known_addresses(tx: Tx, group: Group) -> set[str]:
 
 
 async def _unknown_address_text(tx: Tx, group: Group, address: str) -> str:
-    """Return the text of the error that nobody in a group has an address; it lists `MAX_LISTED` people."""
+    """Return the text of the error that no person of a group has the address `address`.
+
+    It lists the first `MAX_LISTED` people of the group with their addresses.
+    """
     listed = [person for person in await of_group(tx, group.folder) if person.address != EVERYBODY]
     shown = ", ".join(all_visible(f"{person.address} ({person.name})") for person in listed[:MAX_LISTED])
     return (

@@ -184,10 +184,14 @@ def _of_other_lists(parsed: ParsedRequest, items: list[str]) -> list[ParsedReque
 
 
 def _of_this_list(parsed: ParsedRequest, items: list[str]) -> list[ParsedRequest]:
-    """Return the request with its `items`, without those that name a list of their own, as a list of one."""
-    # The last entry names none: the list after it is that of the whole request.
-    elsewhere = [other.slot("items") for other in _of_other_lists(parsed, items[:-1])]
-    return [parsed.having(items="\n".join(item for item in items if item not in elsewhere))]
+    """Return the request, as the only one, with those of its `items` that name no other list.
+
+    In `add milk to pantry, eggs and rice to shopping`, the item `milk to pantry` names another list.
+    """
+    # The last item is not looked at: a list that is named after it is the one of the whole request.
+    for_other_lists = [other.slot("items") for other in _of_other_lists(parsed, items[:-1])]
+    own_items = [item for item in items if item not in for_other_lists]
+    return [parsed.having(items="\n".join(own_items))]
 
 
 def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:

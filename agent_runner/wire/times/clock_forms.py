@@ -59,7 +59,7 @@ def _clock_en(match: re.Match[str]) -> Parts:
     """
     parts = match.groupdict()
     hour, minute = parts["hour"], parts.get("minute")
-    half = half_en(parts.get("half") or parts.get("letter"))
+    half_of_day = half_en(parts.get("half") or parts.get("letter"))
     is_open = minute is None or not hour.isdigit()
     if minute is not None and hour.isdigit():
         is_open = len(hour) == 1 and int(hour) in _OPEN_WITH_MINUTES
@@ -69,8 +69,8 @@ def _clock_en(match: re.Match[str]) -> Parts:
             # In `nine oh five`, the `oh` stands for a zero.
             minute=int(number(re.sub(r"^o[h']?\s", "", minute, flags=re.IGNORECASE))) if minute else 0,
             second=int(parts.get("second") or 0),
-            half=half,
-            is_bare=is_open and half is None,
+            half=half_of_day,
+            is_bare=is_open and half_of_day is None,
             offset=_offset(match),
         )
     )
@@ -106,12 +106,12 @@ def _is_range(match: re.Match[str]) -> bool:
 
 def _clock_without_colon(match: re.Match[str]) -> Parts:
     """Return the time in `at 1830`, `330 p.m.`; four digits without am or pm are on the 24-hour clock."""
-    half = half_en(match.groupdict().get("half"))
+    half_of_day = half_en(match.groupdict().get("half"))
     clock = ClockTime(
         hour=int(match["hour"]),
         minute=int(match["minute"]),
-        half=half,
-        is_bare=len(match["hour"]) == 1 and half is None,
+        half=half_of_day,
+        is_bare=len(match["hour"]) == 1 and half_of_day is None,
     )
     return Parts(clock=clock)
 
@@ -120,19 +120,20 @@ def _minutes_from_hour(match: re.Match[str]) -> Parts | None:
     """Return the time in `half past 7`, `a quarter to nine`, `10 minutes before noon`; None for no time."""
     minutes = _minutes(match)
     is_after = match["side"].lower() in ("past", "after")
-    # In English, `half` is only said of the hour before: there is no `half to seven`.
+    # `semi` is the "half" of `half past 7`; it is only said of the hour before: there is no `half to seven`. The
+    # group `half` below is am or pm.
     is_half_to = match["semi"] and not is_after
     if minutes is None or is_half_to:
         return None
     if match["noon"] or match["midnight"]:
         return _beside_twelve(minutes, is_noon=bool(match["noon"]), is_after=is_after)
-    hour, half = match["hour"], half_en(match["half"])
+    hour, half_of_day = match["hour"], half_en(match["half"])
     clock = ClockTime(
         hour=int(number(hour)),
         minute=minutes if is_after else 0,
         minutes_before=0 if is_after else minutes,
-        half=half,
-        is_bare=half is None and int(number(hour)) <= _NOON,
+        half=half_of_day,
+        is_bare=half_of_day is None and int(number(hour)) <= _NOON,
         offset=_offset(match),
     )
     return Parts(clock=clock)
@@ -178,17 +179,17 @@ def _between(match: re.Match[str]) -> Parts:
     if not halves[0] and hours[0] < hours[1]:  # `pm` holds for both hours, unless the first is the later
         halves[0] = halves[1]
     clocks = (
-        ClockTime(hour=hour, half=half, is_bare=half is None)
-        for hour, half in zip(hours, halves, strict=True)
+        ClockTime(hour=hour, half=half_of_day, is_bare=half_of_day is None)
+        for hour, half_of_day in zip(hours, halves, strict=True)
     )
     return Parts(either=tuple(Parts(clock=clock) for clock in clocks), reason=Reason.WHICH_MEANING)
 
 
 def _between_ko(match: re.Match[str]) -> Parts:
     """Return both times in `오후 3시에서 4시 사이` as meanings, of which the person has to choose one."""
-    half = HALVES_KO.get(match["half"] or "")
+    half_of_day = HALVES_KO.get(match["half"] or "")
     clocks = (
-        ClockTime(hour=int(number(match[name])), half=half, is_bare=half is None)
+        ClockTime(hour=int(number(match[name])), half=half_of_day, is_bare=half_of_day is None)
         for name in ("hour", "until")
     )
     return Parts(either=tuple(Parts(clock=clock) for clock in clocks), reason=Reason.WHICH_MEANING)
@@ -213,7 +214,7 @@ def _clock_with_h(match: re.Match[str]) -> Parts | None:
 def _clock_ko(match: re.Match[str]) -> Parts:
     """Return the time of day in `오전 9시`, `저녁 7시 반`, `네 시 십오 분 전`."""
     parts = match.groupdict()
-    half = HALVES_KO.get(parts.get("half") or "")
+    half_of_day = HALVES_KO.get(parts.get("half") or "")
     hour = parts["hour"]
     minute = int(number(parts["minute"])) if parts.get("minute") else 0
     if parts.get("semi"):
@@ -224,8 +225,9 @@ def _clock_ko(match: re.Match[str]) -> Parts:
         minute=0 if is_before else minute,
         minutes_before=minute if is_before else 0,
         second=int(number(parts["second"])) if parts.get("second") else 0,
-        half=half,
-        is_bare=half is None and not (hour.startswith("0") and len(hour) == 2),  # `09시` is the morning
+        half=half_of_day,
+        is_bare=half_of_day is None
+        and not (hour.startswith("0") and len(hour) == 2),  # `09시` is the morning
         offset=_offset(match),
     )
     return Parts(clock=clock)
