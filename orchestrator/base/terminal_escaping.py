@@ -54,11 +54,11 @@ def all_visible(text: str) -> str:
     """Return `text` in one line, with each character escaped that is invisible or could pass for another.
 
     These are control characters; zero-width and other format characters; fillers that look like blanks;
-    unassigned characters; signs that look like the ones of addresses (`_LIKE_ADDRESS_SIGNS`), and most other signs right
-    between two ASCII letters; ASCII letters and digits in another font or width; and letters that look like
-    ASCII ones in a word with ASCII letters, as in an address where one letter is Cyrillic. All other letters,
-    digits and signs stay, and so do the plain blank, words that are wholly in another script, and the first
-    `MAX_SHOWN_MARKS` marks on each letter.
+    unassigned characters; signs that look like the ones of addresses (`_LIKE_ADDRESS_SIGNS`), and most other
+    signs right between two ASCII letters; ASCII letters and digits in another font or width; and letters that
+    look like ASCII ones in a word with ASCII letters, as in an address where one letter is Cyrillic. All
+    other letters, digits and signs stay, and so do the plain blank, words that are wholly in another script,
+    and the first `MAX_SHOWN_MARKS` marks on each letter.
     """
     alike = {word.start() + at for word in _WORD.finditer(text) for at in _look_alikes(word[0])}
     alike |= {sign.start() for sign in _BETWEEN_LETTERS.finditer(text) if _is_sign(sign[0])}

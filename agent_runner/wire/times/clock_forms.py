@@ -120,8 +120,8 @@ def _minutes_from_hour(match: re.Match[str]) -> Parts | None:
     """Return the time in `half past 7`, `a quarter to nine`, `10 minutes before noon`; None for no time."""
     minutes = _minutes(match)
     is_after = match["side"].lower() in ("past", "after")
-    # `semi` is the "half" of `half past 7`; it is only said of the hour before: there is no `half to seven`. The
-    # group `half` below is am or pm.
+    # `semi` is the "half" of `half past 7`; English says it only of the hour before, never `half to seven`.
+    # The group `half` below is am or pm.
     is_half_to = match["semi"] and not is_after
     if minutes is None or is_half_to:
         return None
