@@ -205,10 +205,11 @@ def _picked_reading(request: ParsedRequest, answer: str, context: RequestContext
     choice_words = [times.say(choice, request.language) for choice in choices]
     if len(choices) == 1 and (parsed := parse_one(answer)) is not None and parsed.intent == "yes":
         return choice_words[0]
-    places = _named_places(answer, [str(place) for place, _ in enumerate(choices, 1)])
-    if not places:
-        places = [place for place, choice in enumerate(choices) if _means(answer, choice, context)]
-    return choice_words[places[0]] if len(places) == 1 else ""
+    numbers = [str(number) for number in range(1, len(choices) + 1)]
+    picked = _named_places(answer, numbers)  # counted from 0
+    if not picked:
+        picked = [place for place, choice in enumerate(choices) if _means(answer, choice, context)]
+    return choice_words[picked[0]] if len(picked) == 1 else ""
 
 
 def _means(words: str, choice: times.Reading, context: RequestContext) -> bool:

@@ -40,7 +40,7 @@ class LogGap:
 class LogFlow:
     """One stderr stream and the allowance to log it.
 
-    `rewind` announces that the engine repeats the stream from the start. Bytes that were processed before are
+    `expect_repeat` announces that the engine repeats the stream from the start. Bytes that were processed before are
     then skipped.
     """
 
@@ -68,7 +68,7 @@ class LogFlow:
         """Whether the log is full. Only the last bytes of further output are logged, at the run's end."""
         return self._remaining_bytes <= 0
 
-    def rewind(self) -> None:
+    def expect_repeat(self) -> None:
         """Expect the stream from its start again. Bytes that were processed before will be skipped."""
         self._position = 0
 
@@ -111,7 +111,7 @@ class LogFlow:
     def _unprocessed(self, data: bytes) -> bytes:
         """Advance the position in the stream by `data`; return those of its bytes that are new.
 
-        After `rewind` the stream repeats bytes that were processed before.
+        After `expect_repeat` the stream repeats bytes that were processed before.
         """
         self._position += len(data)
         new_bytes = self._position - self._handled_bytes

@@ -110,7 +110,8 @@ class RunLogs:
         except OSError as error:
             log.warning("run_log.unreadable", run=run.id, reason=str(error))
             handled_bytes = 0
-        self._open_log(run, handled_bytes=handled_bytes).flow.rewind()
+        # The log's flow of stderr expects it from its start, and skips its first `handled_bytes`.
+        self._open_log(run, handled_bytes=handled_bytes).flow.expect_repeat()
 
     def note(self, run_id: RunId, kind: str, facts: Mapping[str, object]) -> None:
         """Log an event that is not published on the event bus, if the run's log is open. Does not block."""
@@ -128,7 +129,7 @@ class RunLogs:
         if opened is None:
             return
         if event.kind == "run.rejoined":
-            opened.flow.rewind()
+            opened.flow.expect_repeat()
         if event.kind == "run.ended":
             self._end_gap(opened)
             opened.has_ended = True

@@ -373,9 +373,8 @@ def shown_setting(name: str, value: Any, redactor: Redactor) -> str:
     If it is a command, only the program is shown, because an argument may be a key of any form.
     """
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if name == "andy_speech_command" and text:
-        program, *arguments = shlex.split(text)
-        text = f"{program} …" if arguments else program
+    if name == "andy_speech_command" and (words := shlex.split(text)):
+        text = f"{words[0]} …" if len(words) > 1 else words[0]
     return redactor.redact(_LOGIN.sub("//…@", text))
 
 
