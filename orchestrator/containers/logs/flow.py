@@ -40,8 +40,8 @@ class LogGap:
 class LogFlow:
     """One stderr stream and the allowance to log it.
 
-    `expect_repeat` announces that the engine repeats the stream from the start. Bytes that were processed before are
-    then skipped.
+    `expect_repeat` announces that the engine repeats the stream from the start. Bytes that were processed
+    before are then skipped.
     """
 
     def __init__(self, *, now_ms: int, handled_bytes: int = 0) -> None:

@@ -139,7 +139,7 @@ def _possible_types(annotation: Any) -> set[Any]:
 
 
 def _options(annotation: Any) -> tuple[str, ...]:
-    """Return the values of `SearchService` or of the first `Literal` in a type; empty if it has neither. Pure."""
+    """Return the values of `SearchService` or of the first `Literal` in a type; empty without one. Pure."""
     if annotation is SearchService:
         return tuple(service.value for service in SearchService)
     if get_origin(annotation) is Literal:
