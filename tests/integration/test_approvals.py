@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -26,6 +27,9 @@ from orchestrator.proxies.approvals import (
     Decision,
     UnknownApproval,
 )
+from orchestrator.proxies.feature import ContainerProxies
+from orchestrator.proxies.model.credentials import CredentialSource
+from orchestrator.proxies.model.exchange import RunIdentity
 from orchestrator.reports import approvals as approval_reports
 from orchestrator.store.access import approvals as approval_store
 from orchestrator.store.access.approvals import ApprovalKind, ApprovalRequest, ApprovalState
@@ -563,3 +567,25 @@ async def test_what_an_agent_wrote_cannot_pass_for_words_of_andys(asking: Asking
     )
     await asking.decide(1, "refuse")
     await task
+
+
+async def test_where_a_rule_names_a_server_no_method_passes_that_the_protocol_does_not_know(
+    store_harness: StoreHarness, tmp_path: Path
+) -> None:
+    await store_harness.add_group(container_config={"ask": ["mcp:mail/send"]})
+    proxies = ContainerProxies(
+        host_context(store_harness, tmp_path),
+        credentials=CredentialSource(tmp_path, {}),
+        address="127.0.0.1",
+        on_runaway=lambda *_: None,
+    )
+    identity = RunIdentity(run_id=RunId("run-1"), folder=Folder("family"))
+
+    async def reason(server: str, method: str) -> str | None:
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {"name": "send"}})
+        return await proxies._approve_message(identity, server, mcp_message.read_message(body.encode()))
+
+    for method in ("TOOLS/CALL", "mail/send"):
+        assert f"the method '{method}' is not known" in str(await reason("mail", method))
+    assert await reason("mail", "tools/list") is None
+    assert await reason("notes", "mail/send") is None

@@ -88,6 +88,34 @@ def test_the_service_fetches_only_for_a_group_that_could_itself(body: object) ->
     assert refused(body, is_open=True) is None
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "image", "source": "https://elsewhere.example/?what=was-said"},
+        {"type": "document", "source": ["https://elsewhere.example"]},
+        {"type": "image", "url": "https://elsewhere.example"},
+        {"url": "https://elsewhere.example"},
+    ],
+)
+def test_an_address_in_place_of_a_source_does_not_pass(block: object) -> None:
+    assert refused(said(block)) == 403
+    assert refused(said(block), is_open=True) is None
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "search_result", "source": "https://elsewhere.example", "title": "x", "content": []},
+        {"type": "text", "text": "x", "citations": [{"type": "search_result_location", "source": "x"}]},
+        {"type": "text", "text": "x", "citations": [{"type": "web_search_result_location", "url": "x"}]},
+        {"type": "web_search_tool_result", "content": [{"type": "web_search_result", "url": "x"}]},
+        {"type": "web_fetch_tool_result", "content": {"type": "web_fetch_result", "url": "x"}},
+    ],
+)
+def test_an_address_that_only_says_where_a_text_is_from_passes(block: object) -> None:
+    assert refused(said(block)) is None
+
+
 def test_words_and_the_agents_own_tools_pass() -> None:
     body = {
         "tools": [

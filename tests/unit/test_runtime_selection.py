@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
+from orchestrator.cli import demo
 from orchestrator.compose.self_inspect import FILTER_SOCKET
 from orchestrator.containers import runtime_selection
 from orchestrator.containers.runtime_selection import SelectedRuntime
@@ -107,3 +108,20 @@ def test_the_fix_for_a_missing_image_fits_the_install(monkeypatch, tmp_path):
     (tmp_path / "container").mkdir()
     (tmp_path / "container" / "Dockerfile").touch()
     assert runtime_selection.image_fix() == "docker compose build agent"
+
+
+def test_a_demo_needs_neither_engine_nor_image_and_says_that_its_agent_is_not_isolated(
+    bare_engine, monkeypatch, capsys
+):
+    assert demo._best_runtime() == "process"
+    assert "NOT isolated" in capsys.readouterr().out
+    monkeypatch.setattr(runtime_selection, "has_image", no_engine)
+    assert demo._best_runtime() == "process"
+    assert "NOT isolated" in capsys.readouterr().out
+    monkeypatch.setattr(runtime_selection, "has_image", lambda _: True)
+    assert demo._best_runtime() == "docker"
+    assert "NOT isolated" not in capsys.readouterr().out
+
+
+def no_engine(_: str) -> bool:
+    raise ContainerError("no engine answers")

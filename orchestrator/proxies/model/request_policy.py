@@ -60,6 +60,14 @@ _ADDRESS_ENDING = "_url"
 """The end of the names of members by which services with the same API fetch an address, as in `image_url`."""
 _FETCHING_TYPES = ("url", "image_url", "input_image")
 """Types of blocks and sources that name an address which the service fetches."""
+_QUOTING_TYPES = (
+    "search_result",
+    "search_result_location",
+    "web_fetch_result",
+    "web_search_result",
+    "web_search_result_location",
+)
+"""Types of blocks whose `source` or `url` is a text that only says where another text is from."""
 _STORED_FILE_TYPES = ("file", "input_file")
 """Types of blocks that name a file stored at the service."""
 _INLINE_SOURCES = ("base64", "content", "text")
@@ -173,6 +181,9 @@ def _check_source(part: dict[str, Any], *, is_open: bool) -> None:
     kind = part.get("type")
     source = part.get("source")
     has_address = any(name.casefold().strip().endswith(_ADDRESS_ENDING) for name in part)
+    if kind not in _QUOTING_TYPES:
+        # The API has no such address, but a compatible service might fetch it.
+        has_address = has_address or part.get("url") is not None or not isinstance(source, dict | None)
     if not is_open and (kind in _FETCHING_TYPES or has_address):
         raise ProxyRefused(error_responses.not_allowed("addresses that the model service fetches"))
     if kind == "container_upload":
