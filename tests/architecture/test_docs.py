@@ -184,7 +184,7 @@ def test_every_route_is_documented():
 
 
 def test_every_link_leads_somewhere():
-    for page in PAGES:
+    for page in (*PAGES, ROOT / "CHANGELOG.md"):
         for target, anchor in LINK.findall(page.read_text()):
             found = (page.parent / target) if target else page
             assert found.exists(), f"{relative(page)}: {target}"

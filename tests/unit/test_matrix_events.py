@@ -108,6 +108,15 @@ def test_what_a_program_says_is_read_and_asks_for_nothing():
     assert message(msgtype="m.text", body="x").ignored == ""
 
 
+def test_a_change_of_what_a_program_says_asks_for_nothing_either():
+    new = {"msgtype": "m.notice", "body": "@Andy 2 of 3 are built"}
+    edit = {"m.new_content": new, "m.relates_to": {"rel_type": "m.replace", "event_id": "$0"}}
+    read = message(msgtype="m.notice", body="* @Andy 2 of 3", **edit)
+    assert (read.edits, read.text, read.ignored) == ("$0", "@Andy 2 of 3 are built", events.NOTICE)
+    edit["m.new_content"] = {**new, "msgtype": "m.text"}
+    assert message(msgtype="m.text", body="* x", **edit).ignored == ""
+
+
 PILL = '<a href="https://matrix.to/#/@andy:x">Andy B</a>: add figs'
 
 

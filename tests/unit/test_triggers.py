@@ -45,6 +45,7 @@ def test_a_message_that_starts_with_the_name_is_a_request(text):
         "milk, eggs\n@Andy add these",
         "*@Andy* hi",
         "Jane,@Andy hi",
+        "so...@Andy, when?",
         "请@Andy看看",
         "안녕@Andy야",
         "＠Andy 안녕",

@@ -302,7 +302,10 @@ def _message_fields(content: dict[str, Any]) -> dict[str, Any] | None:
     if relation.get("rel_type") == "m.replace":
         target, new = _valid_id(relation.get("event_id")), _json_object(content.get("m.new_content"))
         text = _text(new)
-        return {"edits": target, "text": text, "mentions": _mentions(new)} if target and text else None
+        if not target or not text:
+            return None
+        ignored = _ignored_fields(str(new.get("msgtype")), new)
+        return {"edits": target, "text": text, "mentions": _mentions(new), **ignored}
     kind = str(content.get("msgtype"))
     file = file_of(content, KINDS.get(kind))
     text = _caption(content) if file else _text(content)
