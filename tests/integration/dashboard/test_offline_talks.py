@@ -613,6 +613,18 @@ TALKS = {
         call now or never
         sing
     """,
+    "the next of two questions says what it is about": """
+        > remind me to call mum
+        When? Say it like: tomorrow at 9:00.
+        not: (call mum)
+        > remind me to buy a gift
+        When? Say it like: tomorrow at 9:00. (buy a gift)
+        > tomorrow at 9am
+        buy a gift (reminder 1).
+        Next: When? Say it like: tomorrow at 9:00. (call mum)
+        > tomorrow at 10am
+        call mum (reminder 2).
+    """,
     "two equal questions are one": """
         > remind us at 8pm to call
         (reminder 1)
