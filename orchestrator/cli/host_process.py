@@ -5,6 +5,7 @@ a tenth of the time of a start.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import re
@@ -190,5 +191,6 @@ def _stop_or_exit(stop: asyncio.Event) -> None:
     """Stop the host at the first signal, and exit at once at the second."""
     if stop.is_set():
         os._exit(130)  # 128 and the number of SIGINT, as shells say it
-    say_aside("Waiting for running turns to end (at most 30 s); once more to stop at once.")
     stop.set()
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        say_aside("Waiting for running turns to end (at most 30 s); once more to stop at once.")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import subprocess
 import sys
 
 import pytest
 
+from orchestrator.cli import host_process
 from orchestrator.cli.host_process import plain_options
 
 HOST = """
@@ -39,6 +42,18 @@ def test_no_other_process_of_the_user_reads_the_hosts_memory_or_takes_its_socket
     assert done.stdout.splitlines() == ["dumpable 1 owner is root False", "dumpable 0 owner is root True"], (
         done.stderr
     )
+
+
+def test_a_signal_stops_the_host_also_when_its_terminal_is_gone(monkeypatch):
+    def say_to_nobody(text):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(host_process, "say_aside", say_to_nobody)
+    stop = asyncio.Event()
+
+    host_process._stop_or_exit(stop)
+
+    assert stop.is_set()
 
 
 def test_options_are_read_in_either_form():

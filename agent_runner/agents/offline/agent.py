@@ -307,10 +307,14 @@ def _drop_older_questions(context: RequestContext) -> list[str]:
 def _repeated(form: str, question: OpenQuestion) -> str:
     """Return a sentence with an open question in it, in the language of the question.
 
-    `form` names the sentence in `intents.toml`; the one named `still` leaves out a long list of choices.
+    `form` names the sentence in `intents.toml`; the one named `still` leaves out a long list of choices. The
+    question about a time also gets the text of its reminder.
     """
     lines = question.text.splitlines()
     text = question.text if len(lines) <= MAX_REPEATED_LINES or form != "still" else f"{lines[0]} …"
+    what = question.request.slot("what") if question.slot == "when" else ""
+    if what and what not in text:  # it was clear without while no other question was open
+        text += f" ({what})"
     return say(form, question.request.language, question=text)
 
 

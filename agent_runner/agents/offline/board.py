@@ -181,6 +181,17 @@ class Board(RequestHandler):
         """
         item = self.slot("item")
         last = self.context.last
+        # "the deadline", without a word about the task
+        if self.slot("deadline") and not (item or self.slot("kind")):
+            tasks = [task for task in await self._open_tasks() if task["deadline"]]
+            if not tasks:
+                return self.say("before_none")
+            last_task = self.context.state.task
+            meant = _with_id(tasks, last_task)
+            # The task last referred to has no deadline, or is done: do not take another one without asking.
+            is_sure = bool(meant) or not last_task
+            self.parsed = self.choose(self._options(meant or tasks), "which_move", is_sure=is_sure)
+            return await self.do_move()
         # "move it" means the task that was referred to last.
         if not (item or self.slot("kind")) and last is not None and last.kind == "task":
             self.parsed = self.parsed.having(**last.slots)

@@ -40,6 +40,36 @@ TALKS = {
         > remove 1
         Removed from the shopping list: milk.
     """,
+    "the deadline is that of a task and no reminder that names one": """
+        > remind me tomorrow at 9am to check the deadline
+        > add a task pay rent by 20 Feb
+        > remind me the day before the deadline
+        > move the deadline to 25 Feb
+        Moved: pay rent is due Wed 2026-02-25.
+        > list reminders
+        Tue 2026-02-10 09:00 · check the deadline
+        > add a task call Ann by 22 Feb
+        > done call Ann
+        > the deadline is now 26 Feb
+        Move this one? Say yes or no.
+        1. the task 'pay rent'
+        > yes
+        Moved: pay rent is due Thu 2026-02-26.
+        > done pay rent
+        > move the deadline to 27 Feb
+        No open task has a deadline.
+    """,
+    "마감은 알림이 아니라 작업의 것이다": """
+        > 작업 추가 블로그 쓰기 2월 20일까지
+        > 마감 전날 알려줘
+        > 마감을 2월 25일로 옮겨줘
+        옮겼어요: 블로그 쓰기, 기한 2026-02-25 (수).
+        > 알림 목록
+        알림이 없어요.
+        > 작업 목록
+        남은 작업:
+        1. 블로그 쓰기
+    """,
     "a deadline that is moved to another hour": """
         > add a task call Ann by Friday 18:00
         > move it to 7:30
@@ -582,6 +612,18 @@ TALKS = {
         > list reminders
         call now or never
         sing
+    """,
+    "the next of two questions says what it is about": """
+        > remind me to call mum
+        When? Say it like: tomorrow at 9:00.
+        not: (call mum)
+        > remind me to buy a gift
+        When? Say it like: tomorrow at 9:00. (buy a gift)
+        > tomorrow at 9am
+        buy a gift (reminder 1).
+        Next: When? Say it like: tomorrow at 9:00. (call mum)
+        > tomorrow at 10am
+        call mum (reminder 2).
     """,
     "two equal questions are one": """
         > remind us at 8pm to call
