@@ -216,7 +216,7 @@ def test_a_cli_with_another_command_is_replaced(workspace: Workspace) -> None:
         assert runner.wait_for("turn_end").status == "success"
         assert "UTC" in system_text(api.turns[0])
         assert "Tokyo" not in system_text(api.turns[0])
-    assert "anew" in runner.stderr
+    assert "started again" in runner.stderr
 
 
 def test_a_conversation_is_kept_before_it_is_compacted(workspace: Workspace) -> None:
