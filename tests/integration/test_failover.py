@@ -865,7 +865,7 @@ async def test_a_near_service_that_is_busy_or_loads_its_model_is_not_down(
 
 
 def model_of(received: Received) -> str:
-    """Return the model of a request; empty for a sign of life, which the host asks for beside a slow answer."""
+    """Return the model of a request; empty for a ping, which the host sends beside a slow answer."""
     return str(json.loads(received.body)["model"]) if received.body else ""
 
 
