@@ -25,12 +25,12 @@ from orchestrator.dashboard.services import notifications
 from orchestrator.dashboard.views import board, summary
 from orchestrator.dashboard.worker import cycle
 from orchestrator.domain.dashboard import Actor, Caller
-from orchestrator.domain.home import Home
 from orchestrator.domain.protocols import Feature
-from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import ChatJid, Folder, Group, MessageId
 from orchestrator.groups import registration
 from orchestrator.groups.host_context import HostContext
+from orchestrator.home.directory import Home
+from orchestrator.home.settings import Settings
 from orchestrator.outbound.delivery import Delivery
 from orchestrator.store.database import Database
 from orchestrator.store.groups import groups

@@ -22,9 +22,9 @@ import psutil
 from benchmarks.places import CHECKOUT, IMAGE, PROJECT, PYTHON
 from orchestrator.cli.client import Client
 from orchestrator.cli.terminal import change
-from orchestrator.domain.home import Home
 from orchestrator.domain.values import ChatJid, Folder, Group
 from orchestrator.groups.registration import ensure_main, register
+from orchestrator.home.directory import Home
 
 START_SECONDS = 120.0
 STOP_SECONDS = 45.0

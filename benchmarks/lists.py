@@ -19,7 +19,7 @@ from benchmarks.figures import Check, Figure, Series
 from benchmarks.places import Effort, progress
 from orchestrator.base.clock import SystemClock
 from orchestrator.dashboard.services.reminders import ReminderService
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 from orchestrator.inbound.search_index import fill_search_index
 from orchestrator.reports import search
 from orchestrator.store.conversation.message_search import INDEXED_CHARS

@@ -16,11 +16,11 @@ from pathlib import Path
 from orchestrator.base import logging
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
-from orchestrator.domain.home import Home
-from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Folder, Run, RunId
 from orchestrator.groups import registration
 from orchestrator.groups.host_context import HostContext
+from orchestrator.home.directory import Home
+from orchestrator.home.settings import Settings
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.run_tokens import token_hash

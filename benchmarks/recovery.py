@@ -12,7 +12,7 @@ from benchmarks import engine
 from benchmarks.figures import Figure, Series, median_of
 from benchmarks.host import RunningHost, host_on, own_home
 from benchmarks.places import Effort, progress
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 
 LIVE = 5
 ROUNDS = 5

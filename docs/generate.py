@@ -21,7 +21,7 @@ from agent_runner.wire.times.model import Where
 from orchestrator.cli import main as cli
 from orchestrator.cli.commands import INTENTS
 from orchestrator.context.tokens import START_FACTOR
-from orchestrator.domain import settings
+from orchestrator.home import settings
 from orchestrator.proxies.model import credentials
 from orchestrator.proxies.model.token_usage import AS_OF, ParsedUsage, Prices
 

@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, sync_playwright
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
-from orchestrator.domain.home import Home  # noqa: E402 - this file is also run as a program
+from orchestrator.home.directory import Home  # noqa: E402 - this file is also run as a program
 from orchestrator.web.console.app import find_pages  # noqa: E402
 
 FOLDER = DOCS / "console"

@@ -23,8 +23,6 @@ from orchestrator.channels.registry import build_channels
 from orchestrator.containers.feature import ContainersFeature
 from orchestrator.context.feature import ContextFeature
 from orchestrator.dashboard.feature import DashboardFeature
-from orchestrator.domain.home import Home
-from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Group, RunId, Turn, TurnKind
 from orchestrator.groups import registration
 from orchestrator.groups.failed_parts import (
@@ -35,6 +33,9 @@ from orchestrator.groups.failed_parts import (
     report_failed_part,
 )
 from orchestrator.groups.host_context import HostContext
+from orchestrator.home import lock as home_lock
+from orchestrator.home.directory import Home
+from orchestrator.home.settings import Settings
 from orchestrator.inbound import prompt
 from orchestrator.inbound.intake import build_intake
 from orchestrator.inbound.search_index import fill_search_index
@@ -104,7 +105,7 @@ class Orchestrator:
         """
         async with AsyncExitStack() as stack:
             self._home.make()
-            stack.callback(self._home.lock().release)
+            stack.callback(home_lock.acquire(self._home).release)
             await asyncio.to_thread(store_database.check, self._home.database)
             self._token = self._home.token()
             listeners = stack.enter_context(listen_locally(self._settings.andy_port))

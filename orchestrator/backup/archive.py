@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict
 from orchestrator.base.clock import Clock
 from orchestrator.base.installation import COMPOSE_HOME
 from orchestrator.base.tables import counted, size_text
-from orchestrator.domain.home import Home
 from orchestrator.groups.memory_templates import SHIPPED
+from orchestrator.home.directory import Home
 
 FORMAT: Literal[1] = 1
 MANIFEST, CONTENTS = "manifest.json", "contents.json"

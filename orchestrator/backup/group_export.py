@@ -27,9 +27,9 @@ from orchestrator.base.terminal_escaping import visible
 from orchestrator.containers.logs.files import printable
 from orchestrator.domain.dashboard import BoardTask, Notification
 from orchestrator.domain.errors import BackupError
-from orchestrator.domain.home import Home, expanded
 from orchestrator.domain.values import Group
 from orchestrator.groups import attachments
+from orchestrator.home.directory import Home, expanded
 from orchestrator.scheduler import scheduled_task_service
 from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.board import tasks as board_tasks

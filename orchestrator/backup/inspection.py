@@ -15,9 +15,9 @@ from orchestrator.backup.archive import BackupContents, BackupProgress, Manifest
 from orchestrator.backup.restore import Unpacked, as_backup_error
 from orchestrator.backup.swap import Stage
 from orchestrator.base.clock import Clock
-from orchestrator.domain import settings
 from orchestrator.domain.errors import BackupError, SettingError
-from orchestrator.domain.home import Home
+from orchestrator.home import settings
+from orchestrator.home.directory import Home
 
 SETTING_FILES = (archive.SETTINGS, archive.SECRETS)
 SCRATCH = ".check-"

@@ -22,7 +22,7 @@ from orchestrator.base.installation import COMPOSE_HOME
 from orchestrator.base.tables import counted, size_text
 from orchestrator.containers.logs.files import printable
 from orchestrator.domain.errors import BackupError
-from orchestrator.domain.home import Home, expanded
+from orchestrator.home.directory import Home, expanded
 from orchestrator.store import database
 
 COMPRESSION = 6

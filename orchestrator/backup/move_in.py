@@ -22,11 +22,11 @@ from orchestrator.base.dirfd import give_to_owner_of, inner, opened
 from orchestrator.base.tables import counted
 from orchestrator.channels import discovery
 from orchestrator.domain.errors import BadRequest, BadTime
-from orchestrator.domain.home import Home
-from orchestrator.domain.setting_sources import known_zone
 from orchestrator.domain.values import ChatJid, Folder, Group, MessageId
 from orchestrator.groups import registration
 from orchestrator.groups.registration import Registration
+from orchestrator.home.directory import Home
+from orchestrator.home.setting_sources import known_zone
 from orchestrator.scheduler import scheduled_task_service
 from orchestrator.scheduler.scheduled_task_service import ScheduleReader
 from orchestrator.store.conversation import message_history

@@ -8,7 +8,7 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 
 FOLDER = "data/outgoing"
 NOT_THERE = "Its file is not in the backup."

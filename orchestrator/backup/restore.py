@@ -25,7 +25,8 @@ from orchestrator.base.installation import COMPOSE_HOME
 from orchestrator.base.tables import counted
 from orchestrator.containers.runtime_selection import AGENT_UID
 from orchestrator.domain.errors import BackupError, StoreTooNew
-from orchestrator.domain.home import UNDO, Home, expanded
+from orchestrator.home import lock as home_lock
+from orchestrator.home.directory import UNDO, Home, expanded
 from orchestrator.store import database
 
 SQLITE = b"SQLite format 3\0"
@@ -96,7 +97,7 @@ def locked(home: Home) -> Iterator[None]:
         HomeError: Andy, or another command, has locked the home.
         BackupError: the killed restore cannot be undone.
     """
-    lock = home.lock()
+    lock = home_lock.acquire(home)
     try:
         with as_backup_error(home.root):
             recover(home)

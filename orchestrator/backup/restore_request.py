@@ -20,7 +20,7 @@ from orchestrator.backup.restore import as_backup_error, locked, place
 from orchestrator.backup.swap import RestoreRecord, Stage, has_moves, read_record, write_record
 from orchestrator.base.clock import Clock
 from orchestrator.domain.errors import AndyError, BackupError
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 from orchestrator.store import audit
 from orchestrator.store.database import Database, Tx
 

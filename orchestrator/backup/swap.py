@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from agent_runner.wire.files import write_whole
 from orchestrator.backup import archive
 from orchestrator.domain.errors import BackupError
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 
 STAGE = ".restore"
 PARTS = ("groups", "data", "store")

@@ -7,10 +7,10 @@ import os
 from collections.abc import Mapping, Sequence
 
 from orchestrator.channels.description import ChannelDescription
-from orchestrator.domain import dotenv_file
-from orchestrator.domain import settings as config
 from orchestrator.domain.errors import SettingError
-from orchestrator.domain.home import Home
+from orchestrator.home import dotenv_file
+from orchestrator.home import settings as config
+from orchestrator.home.directory import Home
 
 CHANNELS_SETTING = "ANDY_CHANNELS"
 

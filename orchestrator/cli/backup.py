@@ -28,7 +28,8 @@ from orchestrator.cli.terminal import (
     zone_of,
 )
 from orchestrator.domain.errors import BackupError, SettingError
-from orchestrator.domain.home import Home, expanded
+from orchestrator.home import lock as home_lock
+from orchestrator.home.directory import Home, expanded
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -177,7 +178,7 @@ def _import(home_option: Path | None, program: str, folder: Path, *, is_dry_run:
         home=own_home, foreign=foreign, times=task_times(home_option), is_dry_run=is_dry_run
     )
     # Locked, since a long transaction would keep a running Andy from storing new messages.
-    lock = own_home.lock()
+    lock = home_lock.acquire(own_home)
     try:
         if is_dry_run:
             return run_async(_run_on_copy(own_home.database, import_work.run))

@@ -15,7 +15,7 @@ from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.options import HomeOption, JsonOption, show
 from orchestrator.cli.terminal import home_of, settings_of, settings_to_show, typed
 from orchestrator.domain.errors import NotRunning, SettingError
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 
 if TYPE_CHECKING:
     from orchestrator.channels.description import ChannelDescription, LoginQuestion

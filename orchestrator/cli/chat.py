@@ -24,7 +24,7 @@ from orchestrator.cli.exit_codes import FAILED, NOT_ANSWERED, NOT_FOR_ANDY
 from orchestrator.cli.options import GroupArgument, HomeOption, JsonOption, show
 from orchestrator.cli.terminal import home_of, read, say_aside, settings_of, typed
 from orchestrator.domain.errors import AndyError, NotRunning, leaves
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 
 if TYPE_CHECKING:
     from orchestrator.web.api.groups import TextQueued

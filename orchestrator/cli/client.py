@@ -12,9 +12,10 @@ from urllib.parse import quote, urlsplit
 
 from orchestrator.base import installation
 from orchestrator.base.clock import SystemClock
-from orchestrator.domain import setting_sources
 from orchestrator.domain.errors import AndyError, AndyFileDamaged, NotRunning, Starting
-from orchestrator.domain.home import Home
+from orchestrator.home import lock as home_lock
+from orchestrator.home import setting_sources
+from orchestrator.home.directory import Home
 
 if TYPE_CHECKING:
     import httpx
@@ -276,9 +277,9 @@ def _not_running(home: Home) -> NotRunning:
 
     The error is a `Starting` if a process is starting Andy.
     """
-    since_ms = home.starting_since_ms()
+    since_ms = home_lock.starting_since_ms(home)
     if since_ms is None:
-        from orchestrator.domain import settings
+        from orchestrator.home import settings
         from orchestrator.store.database import refuse_newer
 
         # With such settings, or a store of a newer Andy, no start succeeds: "start it" would be no help.

@@ -34,7 +34,7 @@ def schema() -> None:
 
     Example: `andy settings schema`
     """
-    from orchestrator.domain.settings import Settings
+    from orchestrator.home.settings import Settings
 
     document = Settings.model_json_schema()
     # The names of a table may be written with or without it: [agents.worker] enabled, agents_worker_enabled.

@@ -34,8 +34,8 @@ from orchestrator.context.person_memory import KnownPerson, NoteView, PersonNote
 from orchestrator.context.recorder import ContextCopies
 from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
 from orchestrator.context.tokens import EncodingCounter
-from orchestrator.domain.home import Home
 from orchestrator.domain.values import Run
+from orchestrator.home.directory import Home
 from orchestrator.proxies.model.credentials import CredentialSource, KnownSecrets
 from orchestrator.reports import context
 from orchestrator.store.database import Tx

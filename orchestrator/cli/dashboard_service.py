@@ -21,12 +21,12 @@ from orchestrator.dashboard.views import notification_log as history_view
 from orchestrator.dashboard.views import serializers
 from orchestrator.dashboard.views.board import snapshot
 from orchestrator.dashboard.worker import cycle
-from orchestrator.domain import settings as config
 from orchestrator.domain.dashboard import Actor, Caller
 from orchestrator.domain.errors import BadRequest, NoDashboard
 from orchestrator.domain.values import Folder, Group
 from orchestrator.groups import settings as group_config
 from orchestrator.groups.host_context import HostContext
+from orchestrator.home import settings as config
 from orchestrator.reports import notifications as notification_reports
 from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.board import questions as board_questions

@@ -18,10 +18,10 @@ from orchestrator.cli.groups import register_chat
 from orchestrator.cli.options import Runtime
 from orchestrator.cli.terminal import read
 from orchestrator.compose.self_inspect import is_behind_filter
-from orchestrator.domain import settings as config
 from orchestrator.domain.errors import AndyError, BadRequest, leaves
-from orchestrator.domain.home import Home
 from orchestrator.groups.registration import Registration
+from orchestrator.home import settings as config
+from orchestrator.home.directory import Home
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.conversation import messages
@@ -122,7 +122,7 @@ def _best_runtime() -> str:
     """Return `docker` if an engine has the agents' image, else `process`: a demo builds no image."""
     from orchestrator.containers import runtime_selection
     from orchestrator.domain.errors import ContainerError
-    from orchestrator.domain.settings import Settings
+    from orchestrator.home.settings import Settings
 
     try:
         if runtime_selection.has_image(Settings().andy_image):

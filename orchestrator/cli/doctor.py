@@ -22,10 +22,11 @@ from orchestrator.cli.doctor_checks import DoctorFinding, bad, ok
 from orchestrator.cli.exit_codes import FAILED
 from orchestrator.cli.options import HomeOption, JsonOption, show
 from orchestrator.cli.terminal import home_of, settings_of_environment
-from orchestrator.domain import settings as config
 from orchestrator.domain.errors import AndyError, AndyFileDamaged, HomeError, NotRunning, SettingError
-from orchestrator.domain.home import Home
-from orchestrator.domain.settings import Settings
+from orchestrator.home import lock as home_lock
+from orchestrator.home import settings as config
+from orchestrator.home.directory import Home
+from orchestrator.home.settings import Settings
 
 SIGNS = {"ok": "✓", "note": "•", "bad": "✗"}
 Check = Callable[[], Awaitable[DoctorFinding]]
@@ -137,7 +138,7 @@ async def _running_status(home: Home) -> tuple[dict[str, Any] | None, DoctorFind
 def _is_locked(home: Home) -> bool:
     """Return whether a process has locked a home, so that an Andy runs on it. Blocks."""
     try:
-        home.lock().release()
+        home_lock.acquire(home).release()
     except HomeError:
         return True
     return False

@@ -36,11 +36,11 @@ from orchestrator.containers.firewall import Firewall, FirewallOutOfReach
 from orchestrator.containers.image import base
 from orchestrator.containers.image import build as image
 from orchestrator.domain.errors import ContainerError
-from orchestrator.domain.home import Home
-from orchestrator.domain.settings import Settings
 from orchestrator.domain.web_search import SearchService
 from orchestrator.groups import owner
 from orchestrator.groups import settings as group_settings
+from orchestrator.home.directory import Home
+from orchestrator.home.settings import Settings
 from orchestrator.inbound import senders
 from orchestrator.proxies import web_search
 from orchestrator.proxies.feature import PORT_FILES

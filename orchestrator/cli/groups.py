@@ -22,9 +22,9 @@ from orchestrator.cli.options import (
     read,
     show,
 )
-from orchestrator.domain import setting_sources
 from orchestrator.domain.errors import BadRequest, SettingError
 from orchestrator.domain.values import Role
+from orchestrator.home import setting_sources
 
 if TYPE_CHECKING:
     from orchestrator.domain.values import Group

@@ -22,10 +22,11 @@ from orchestrator.base.clock import SystemClock
 from orchestrator.base.import_blocker import without
 from orchestrator.base.memory import give_back_memory, hide_memory, share_one_arena
 from orchestrator.cli.terminal import home_of, say_aside, settings_of
-from orchestrator.domain.home import Home
+from orchestrator.home import lock as home_lock
+from orchestrator.home.directory import Home
 
 if TYPE_CHECKING:
-    from orchestrator.domain.settings import Settings
+    from orchestrator.home.settings import Settings
 
 USUAL_COLLECTIONS = 700, 10, 10
 """Python's default thresholds of garbage collection; `__main__` raises them while modules are loaded."""
@@ -105,7 +106,7 @@ async def _serve(home_option: Path | None, overrides: Mapping[str, Any], *, is_v
     await asyncio.to_thread(home.make)
     await asyncio.to_thread(warn_of_open_secrets, home.root / ".env")
     # Until `started` is called, commands are told that Andy is starting.
-    with home.starting(now_ms=time.time_ns() // 1_000_000) as started:
+    with home_lock.starting(home, now_ms=time.time_ns() // 1_000_000) as started:
         if await asyncio.to_thread(_carry_out_restore, home):
             settings = settings_of(home, **overrides)  # the backup may have replaced them
         await asyncio.to_thread(announce_migration, home.database)

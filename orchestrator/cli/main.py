@@ -147,6 +147,6 @@ def _check_command(name: str, *later_words: str) -> None:
 
 def _is_group(word: str) -> bool:
     """Return whether a word is the folder name of a group in the home that commands use here."""
-    from orchestrator.domain.home import Home, home_directory
+    from orchestrator.home.directory import Home, home_directory
 
     return FOLDER_NAME.fullmatch(word) is not None and (Home(home_directory(None)).groups / word).is_dir()

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 from cyclopts import Parameter
 
 from orchestrator.cli.options import HomeOption
-from orchestrator.domain import dotenv_file
 from orchestrator.domain.errors import AndyError, BadRequest, StoreError
-from orchestrator.domain.home import Home
+from orchestrator.home import dotenv_file
+from orchestrator.home.directory import Home
 
 if TYPE_CHECKING:
     from orchestrator.channels.whatsapp.neonize_database import NeonizeDatabase
     from orchestrator.domain.model_services import ModelService
-    from orchestrator.domain.settings import Settings
+    from orchestrator.home.settings import Settings
     from orchestrator.store.database import Tx
 
 T = TypeVar("T")
@@ -472,7 +472,7 @@ class Setup:
 
     def _settings(self) -> Settings:
         """Return the settings of the home as they are now. Blocks. Raises `SettingError`."""
-        from orchestrator.domain import settings
+        from orchestrator.home import settings
 
         return settings.load(self._home.root)
 

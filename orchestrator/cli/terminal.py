@@ -20,14 +20,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from orchestrator.base.clock import SystemClock
 from orchestrator.cli.exit_codes import UsageError
-from orchestrator.domain import setting_sources
 from orchestrator.domain.errors import BadTime
-from orchestrator.domain.home import Home, home_directory
+from orchestrator.home import lock as home_lock
+from orchestrator.home import setting_sources
+from orchestrator.home.directory import Home, home_directory
 
 if TYPE_CHECKING:
     from orchestrator.channels.description import ChannelDescription
-    from orchestrator.domain.settings import Settings
     from orchestrator.domain.values import ChatJid
+    from orchestrator.home.settings import Settings
     from orchestrator.scheduler.scheduled_task_service import ScheduleReader
     from orchestrator.store.database import Database, Tx
 
@@ -52,7 +53,7 @@ def settings_of(home: Home, **overrides: Any) -> Settings:
     Raises:
         SettingError: a setting is unknown or has a bad value.
     """
-    from orchestrator.domain import settings as config
+    from orchestrator.home import settings as config
 
     return config.load(home.root, **overrides)
 
@@ -75,8 +76,8 @@ def settings_of_environment() -> Settings:
     """Return the settings of the environment alone; the defaults if those are invalid."""
     import os
 
-    from orchestrator.domain import settings as config
     from orchestrator.domain.errors import SettingError
+    from orchestrator.home import settings as config
 
     try:
         # A home in which there is no file of settings.
@@ -275,7 +276,7 @@ def _migrating_alone(home: Home) -> Iterator[None]:
         yield
         return
     try:
-        lock = home.lock()
+        lock = home_lock.acquire(home)
     except HomeError as error:
         raise StoreError(
             f"The Andy that runs on {home.root} is older than this command, which would change his database:"

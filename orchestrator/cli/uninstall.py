@@ -19,8 +19,9 @@ from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.options import HomeOption
 from orchestrator.cli.terminal import home_of, settings_of
 from orchestrator.domain.errors import BadRequest, ContainerError, SettingError
-from orchestrator.domain.home import Home
 from orchestrator.groups import owner
+from orchestrator.home import lock as home_lock
+from orchestrator.home.directory import Home
 
 
 def uninstall(
@@ -85,7 +86,7 @@ def _remove_containers(home: Home) -> list[str]:
     if not (home.data / "install").is_file():
         return [f"No Andy has run in {home.root}."]
     # With the lock: a running Andy would start new containers at once.
-    lock = home.lock()
+    lock = home_lock.acquire(home)
     try:
         asyncio.run(runtime_selection.remove_all(home.root, home.install_id()))
     except ContainerError as error:
@@ -98,7 +99,7 @@ def _remove_containers(home: Home) -> list[str]:
 
 def _image_name(home: Home) -> str:
     """Return the name of the agents' image; the default one if the settings cannot be read."""
-    from orchestrator.domain.settings import Settings
+    from orchestrator.home.settings import Settings
 
     try:
         return settings_of(home).andy_image

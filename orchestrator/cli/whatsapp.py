@@ -22,7 +22,7 @@ from orchestrator.cli.client import Client
 from orchestrator.cli.options import HomeOption, JsonOption, show
 from orchestrator.cli.terminal import home_of, zone_of
 from orchestrator.domain.errors import AndyError, NotRunning
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 
 if TYPE_CHECKING:
     from orchestrator.web.api.pairing import PairingView

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.domain.home import home_directory
+from orchestrator.home.directory import home_directory
 
 ROOT, ORDINARY = 0, 1000
 """The numbers of root, and of the ordinary user that the image has."""

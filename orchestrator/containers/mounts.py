@@ -12,9 +12,9 @@ from pathlib import Path
 
 from orchestrator.base import dirfd
 from orchestrator.domain.errors import ContainerError
-from orchestrator.domain.home import SHOWN_TO_MAIN
 from orchestrator.domain.protocols import Mount
 from orchestrator.domain.values import Group
+from orchestrator.home.directory import SHOWN_TO_MAIN
 
 PASSABLE, READABLE, PRIVATE = 0o711, 0o755, 0o700
 """Modes of folders. A container's user is often another than the host's, so it needs to pass or to read."""

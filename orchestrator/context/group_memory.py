@@ -31,9 +31,9 @@ from orchestrator.context.person_memory import KnownPerson, Mention
 from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.workflow import AiSession, Plan, Workflow
 from orchestrator.domain.errors import BadRequest, ContextBusy
-from orchestrator.domain.home import UNDO
 from orchestrator.domain.values import Folder, Group, Message, Turn
 from orchestrator.groups import memory_templates, person_names
+from orchestrator.home.directory import UNDO
 from orchestrator.store import audit
 from orchestrator.store.board import knowledge as board_knowledge
 from orchestrator.store.board import notifications as board_notifications

@@ -34,10 +34,10 @@ from orchestrator.context.models import Context
 from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.workflow import AiSession, Plan, PlanTask, Workflow
 from orchestrator.domain.errors import ContextBusy, StoreError
-from orchestrator.domain.home import UNDO
 from orchestrator.domain.values import ChatJid, Folder, Group, Message, TurnId, TurnState
 from orchestrator.groups import attachments, memory_templates, owner, people, person_names, roles, settings
 from orchestrator.groups.roles import Permission
+from orchestrator.home.directory import UNDO
 from orchestrator.store import audit
 from orchestrator.store.board import knowledge as board_knowledge
 from orchestrator.store.board import questions as board_questions

@@ -25,10 +25,10 @@ from orchestrator.dashboard.worker.loop import WorkerLoop, WorkerPorts, worker_m
 from orchestrator.domain.dashboard import Actor, Caller, ToolRefused
 from orchestrator.domain.errors import BadTime
 from orchestrator.domain.polls import Poll
-from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Group, Quote, RunId, Turn
 from orchestrator.groups import memory_templates
 from orchestrator.groups.host_context import HostContext
+from orchestrator.home.settings import Settings
 from orchestrator.outbound.delivery import DeliveryHooks
 from orchestrator.store.board import dashboards, worker_cycles
 from orchestrator.store.conversation.polls import PollVote

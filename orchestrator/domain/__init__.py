@@ -1,1 +1,1 @@
-"""Values, errors, settings and protocols of the host. Start with `values.py`."""
+"""Values, errors and protocols of the host, without I/O. Start with `values.py`."""

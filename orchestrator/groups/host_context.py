@@ -12,11 +12,11 @@ from orchestrator.base.announcements import announce_in_host
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeup, Wakeups
-from orchestrator.domain.home import Home
-from orchestrator.domain.settings import Settings
 from orchestrator.domain.turn_signs import TurnSigns
 from orchestrator.domain.values import Group, TurnKind
 from orchestrator.groups import settings as group_config
+from orchestrator.home.directory import Home
+from orchestrator.home.settings import Settings
 from orchestrator.store.database import Database
 
 

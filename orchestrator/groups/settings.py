@@ -23,8 +23,6 @@ from pydantic import (
 
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.network_targets import NetworkTarget, parse_target
-from orchestrator.domain.setting_sources import known_zone
-from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Group, Role, TurnKind
 from orchestrator.domain.web_search import SearchService, service_name_of
 from orchestrator.groups import roles
@@ -36,6 +34,8 @@ from orchestrator.groups.roles import (
     RoleRules,
     rights_of,
 )
+from orchestrator.home.setting_sources import known_zone
+from orchestrator.home.settings import Settings
 
 log = structlog.get_logger(__name__)
 

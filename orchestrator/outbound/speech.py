@@ -21,10 +21,10 @@ from pathlib import Path
 import structlog
 
 from agent_runner.wire.processes import kill_and_wait
-from orchestrator.domain.home import Home
 from orchestrator.domain.values import Attachment, ChatJid, OutboxState, Outgoing
 from orchestrator.groups import owner, settings
 from orchestrator.groups.host_context import HostContext
+from orchestrator.home.directory import Home
 from orchestrator.outbound.format import for_people
 from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Tx

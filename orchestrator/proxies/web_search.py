@@ -20,11 +20,11 @@ from agent_runner.wire.mailbox import REPLY_SECONDS
 from orchestrator.base.tables import short
 from orchestrator.domain.errors import BadRequest, SettingError
 from orchestrator.domain.model_services import is_near
-from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Group, Role, RunId, TurnId, TurnKind
 from orchestrator.domain.web_search import BRAVE_KEY, SearchService
 from orchestrator.groups import owner, roles, settings
 from orchestrator.groups.host_context import HostContext
+from orchestrator.home.settings import Settings
 from orchestrator.proxies import strict_json
 from orchestrator.proxies.model.budget_admission import Admission
 from orchestrator.proxies.model.error_responses import AnswerCut, ProxyRefused

@@ -18,6 +18,7 @@ from orchestrator.domain.values import (
     TurnKind,
     TurnState,
 )
+from orchestrator.queue.container_slots import ContainerSlots, own_run_of
 
 AGEING_MS = 5 * 60_000
 """Milliseconds after which a waiting turn goes before all kinds: a stream of chat must not starve the rest.
@@ -30,8 +31,6 @@ LONGEST_PAUSE_MS = 3_600_000
 # `TurnKind` lists the most urgent kind first.
 _RANK = {kind: rank for rank, kind in enumerate(TurnKind, start=1)}
 _AGED = 0
-_WITHOUT_WORK = (RunState.READY, RunState.IDLE)
-"""The states of runs that work on nothing, in the order in which such runs are closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,67 +82,6 @@ class QueuePlan:
     """None if only an event can change the plan."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Slots:
-    """Counts the slots that remain while the ready turns take theirs, the most urgent first."""
-
-    free: int
-    coming: int
-    """Slots of closing runs that no turn has claimed yet.
-
-    Negative when more runs live than `cap` allows, or when more turns wait for a slot than runs are closing.
-    """
-    overlap: int
-    """Closing runs that may still live beyond the cap, so that others can start while they end."""
-    spare: list[LiveRun]
-    """Runs without work that no turn has claimed yet, in the order in which they would be closed."""
-
-    def make_room(self) -> list[Action]:
-        """Close containers without work until a slot is free, or will be once a closing one has ended.
-
-        Return the actions that close them.
-        """
-        closed: list[Action] = []
-        while self.free < 1 and self.coming < 1 and self.spare:
-            closed.append(self.close(self.spare[0]))
-        return closed
-
-    def take(self) -> bool:
-        """Take a free slot for a turn and return True.
-
-        If none is free, reserve the next one that becomes free, and return False. `coming`, the number of
-        slots that will become free and are not reserved, may become negative.
-        """
-        if self.free < 1:
-            self.coming -= 1
-            return False
-        self.free -= 1
-        return True
-
-    def reserve(self) -> list[Action]:
-        """Reserve a slot for a turn that cannot start yet: the next that becomes free, or else a free one.
-
-        Return the actions that close containers without work for it.
-        """
-        closed = self.make_room()
-        if self.coming < 1 and self.free > 0:
-            self.free -= 1
-        else:
-            self.coming -= 1
-        return closed
-
-    def close(self, run: LiveRun) -> CloseContainer:
-        """Take the slot of a container without work for a waiting turn; return the action that closes it."""
-        self.spare.remove(run)
-        # A turn that waits for this slot then starts at once, and not only when the container is gone.
-        if self.overlap > 0:
-            self.overlap -= 1
-            self.free += 1
-        else:
-            self.coming += 1
-        return CloseContainer(run.id)
-
-
 def plan(
     turns: Sequence[Turn], runs: Sequence[LiveRun], *, cap: int, now_ms: int, overlap: int = 0
 ) -> QueuePlan:
@@ -171,34 +109,33 @@ def plan(
     runs = [run for run in runs if run.state is not RunState.LEFT]
     turns = _with_starting(turns, runs)
     ready = _ready(turns, runs, now_ms)
-    slots = _slots(runs, ready, cap, overlap)
+    slots = ContainerSlots.before_any_turn(runs, ready, cap=cap, overlap=overlap)
     actions: list[Action] = []
     waiting: list[Turn] = []
     for turn in ready:
-        own_run = _own_run(turn, runs)
+        own_run = own_run_of(turn, runs)
         if turn.command is SessionCommand.CLEAR:
-            actions.extend(_clear(turn, runs, slots))
+            actions += _clear(turn, runs, slots)
         elif others := _must_be_gone(turn, runs):
-            actions.extend(slots.close(run) for run in list(slots.spare) if run in others)
-            actions.extend(slots.reserve())
+            actions += _closings(slots.close(others) + slots.reserve())
         elif own_run in slots.spare:
             slots.spare.remove(own_run)
             actions.append(HandOverTurn(turn.id, own_run.id))
         elif own_run is None and _must_end_first(turn, runs):
             # Not counted as waiting: it waits only for its own container, so "all are busy" would be wrong.
-            actions.extend(slots.close(run) for run in list(slots.spare) if _is_session_of(run, turn))
-            actions.extend(slots.reserve())
+            same_session = [run for run in slots.spare if _is_session_of(run, turn)]
+            actions += _closings(slots.close(same_session) + slots.reserve())
         elif own_run is not None:
             # A more urgent turn has just taken the slot of its run, so it waits for one like any other turn.
             waiting.append(turn)
-            actions.extend(slots.reserve())
+            actions += _closings(slots.reserve())
         else:
-            actions.extend(slots.make_room())
+            actions += _closings(slots.make_room())
             if slots.take():
                 actions.append(StartContainer(turn.id))
             else:
                 waiting.append(turn)
-    actions.extend(_place_notices(waiting, now_ms))
+    actions += _place_notices(waiting, now_ms)
     return QueuePlan(actions=tuple(actions), look_again_ms=_next_look_ms(turns, waiting, now_ms))
 
 
@@ -292,41 +229,6 @@ def _urgency(turn: Turn, now_ms: int) -> tuple[int, int, int]:
     return rank, turn.queued_ms, turn.id
 
 
-def _slots(runs: Sequence[LiveRun], ready: Sequence[Turn], cap: int, overlap: int) -> _Slots:
-    """Return the slots for containers, of which there are `cap`, before any turn has taken one.
-
-    `runs` are the live containers and `ready` the turns that may start, the most urgent first. `overlap` is
-    the number of closing containers that hold no slot.
-    """
-    closing = sum(run.state is RunState.CLOSING for run in runs)
-    without_slot = min(closing, overlap)  # the closing runs that hold no slot
-    # Negative after the cap was lowered: the runs beyond it have to end before a slot becomes free.
-    free = cap - len(runs) + without_slot
-    # A closing run that held no slot frees none, nor do those that only end the runs beyond the cap.
-    return _Slots(
-        free=free,
-        coming=closing - without_slot + min(free, 0),
-        overlap=overlap - without_slot,
-        spare=_spare(runs, ready),
-    )
-
-
-def _spare(runs: Sequence[LiveRun], ready: Sequence[Turn]) -> list[LiveRun]:
-    """Return the containers without work, in the order in which to close them.
-
-    First come those that no turn of `ready` can use: those that were started ahead, then the others, the
-    longest idle first. Last come those that a turn can use, beginning with that of the least urgent turn.
-    """
-    wanted = [own_run for turn in reversed(ready) if (own_run := _own_run(turn, runs)) is not None]
-    unwanted = [run for run in runs if run.state in _WITHOUT_WORK and run not in wanted]
-    return sorted(unwanted, key=lambda run: (_WITHOUT_WORK.index(run.state), run.idle_since_ms)) + wanted
-
-
-def _own_run(turn: Turn, runs: Sequence[LiveRun]) -> LiveRun | None:
-    """Return the live container that can take a turn; None if there is none."""
-    return next((run for run in runs if run.takes(turn)), None)
-
-
 def _must_be_gone(turn: Turn, runs: Sequence[LiveRun]) -> list[LiveRun]:
     """Return the containers that must end before a turn may start, because of restricted rights.
 
@@ -348,7 +250,7 @@ def _is_session_of(run: LiveRun, turn: Turn) -> bool:
     return run.folder == turn.folder and not (run.is_isolated or turn.is_isolated)
 
 
-def _clear(turn: Turn, runs: Sequence[LiveRun], slots: _Slots) -> list[Action]:
+def _clear(turn: Turn, runs: Sequence[LiveRun], slots: ContainerSlots) -> Sequence[Action]:
     """Return the actions for a turn that clears the conversation of its group.
 
     While containers that remember the conversation are live, the actions close those without work. Once none
@@ -359,10 +261,15 @@ def _clear(turn: Turn, runs: Sequence[LiveRun], slots: _Slots) -> list[Action]:
     remembering = [run for run in runs if _is_session_of(run, turn)]
     if not remembering:
         return [ClearConversation(turn.id)]
-    return [slots.close(run) for run in remembering if run in slots.spare]
+    return _closings(slots.close(remembering))
 
 
-def _place_notices(waiting: Sequence[Turn], now_ms: int) -> list[Action]:
+def _closings(runs: Sequence[LiveRun]) -> list[CloseContainer]:
+    """Return the actions that close containers."""
+    return [CloseContainer(run.id) for run in runs]
+
+
+def _place_notices(waiting: Sequence[Turn], now_ms: int) -> list[NotifyPlace]:
     """Return the actions that send chats their place in the queue, if their question has waited long enough.
 
     `waiting` are the turns that wait for a slot, the next one first.

@@ -25,10 +25,10 @@ from orchestrator.domain.model_services import (
     read_choice,
     too_small_text,
 )
-from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import TurnKind
 from orchestrator.groups import settings as group_settings
 from orchestrator.groups.model_choices import MODEL_NAME, check_choice
+from orchestrator.home.settings import Settings
 from orchestrator.proxies.model.credentials import is_secret_name
 from orchestrator.proxies.model.routing import ModelRouter, read_catalog
 from orchestrator.store import audit

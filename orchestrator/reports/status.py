@@ -19,11 +19,11 @@ from orchestrator.channels.registry import Channels
 from orchestrator.containers.feature import ContainersFeature
 from orchestrator.containers.live_runs import ForesightFigures, ForesightView
 from orchestrator.domain.protocols import Channel
-from orchestrator.domain.settings import changed_since
 from orchestrator.domain.values import Folder, Group, LiveRun, Run, RunId, TaskStatus, Turn, TurnState
 from orchestrator.groups import settings
 from orchestrator.groups.failed_parts import CHANNEL_PREFIX
 from orchestrator.groups.host_context import HostContext
+from orchestrator.home.settings import changed_since
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialStatus, CredentialView
 from orchestrator.queue.feature import QueueFeature

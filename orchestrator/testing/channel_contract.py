@@ -33,7 +33,6 @@ from orchestrator.base.wakeups import Wakeups
 from orchestrator.channels import discovery
 from orchestrator.channels.context import ChannelContext
 from orchestrator.domain.errors import ChannelDown, ChannelError, ChannelRefused
-from orchestrator.domain.home import Home
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.protocols import Channel, Feature, Receive
 from orchestrator.domain.values import (
@@ -50,6 +49,7 @@ from orchestrator.domain.values import (
     Seq,
 )
 from orchestrator.groups import registration
+from orchestrator.home.directory import Home
 from orchestrator.inbound.intake import Intake
 from orchestrator.outbound.delivery import Delivery
 from orchestrator.store.conversation import messages, outbox, polls

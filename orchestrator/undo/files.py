@@ -34,7 +34,7 @@ from agent_runner.wire import trees
 from agent_runner.wire.files import write_whole
 from agent_runner.wire.trees import Entry, HashCache, Tree, TreeError
 from orchestrator.base.dirfd import give_to_owner_of
-from orchestrator.domain.home import UNDO
+from orchestrator.home.directory import UNDO
 
 log = structlog.get_logger(__name__)
 

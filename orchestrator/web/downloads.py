@@ -19,9 +19,9 @@ from starlette.routing import Route
 
 from orchestrator.base.dirfd import inner, open_file, opened
 from orchestrator.domain.errors import BadRequest
-from orchestrator.domain.home import Home
 from orchestrator.domain.values import Outgoing
 from orchestrator.groups import attachments
+from orchestrator.home.directory import Home
 from orchestrator.reports.message_timeline import sent_file
 from orchestrator.store.groups import groups
 from orchestrator.web.api.lists import ApiSource

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from orchestrator.cli import commands, main
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
 from tests.support.store_harness import StoreHarness, a_message

@@ -20,7 +20,7 @@ from docs import generate
 from orchestrator.base.announcements import LOOPS_OF
 from orchestrator.cli import demo
 from orchestrator.cli import main as cli
-from orchestrator.domain import settings
+from orchestrator.home import settings
 from orchestrator.ipc.command_dispatcher import HANDLERS
 from orchestrator.proxies.model import credentials
 from orchestrator.store.database import migrations

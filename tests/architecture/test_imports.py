@@ -105,7 +105,7 @@ ABOUT_ONE_CHANNEL = {
     "orchestrator/backup/archive.py": "the name of its folder in data/",
     "orchestrator/cli/commands.py": "the name of its own command",
     "orchestrator/cli/setup.py": "its steps of the first set-up",
-    "orchestrator/domain/settings.py": "what is on where nothing is said",
+    "orchestrator/home/settings.py": "what is on where nothing is said",
 }
 
 

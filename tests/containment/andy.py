@@ -23,8 +23,8 @@ import httpx
 
 from agent_runner.wire.files import unique_name, write_whole
 from agent_runner.wire.frames import Ack, TurnEnd
-from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Folder
+from orchestrator.home.settings import Settings
 from orchestrator.inbound.intake import build_intake
 from orchestrator.ipc.handlers.files import OutgoingFiles
 from orchestrator.ipc.mailbox_worker import MailboxWorker

@@ -24,12 +24,12 @@ from orchestrator.channels.whatsapp.channel import WhatsAppChannel
 from orchestrator.channels.whatsapp.send_rate import SendRate
 from orchestrator.containers import mounts
 from orchestrator.containers.run_orders import RunOrders
-from orchestrator.domain.home import Home
 from orchestrator.domain.protocols import Channel
-from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import ChatJid, Group, Inbound
 from orchestrator.groups import registration
 from orchestrator.groups.host_context import HostContext
+from orchestrator.home.directory import Home
+from orchestrator.home.settings import Settings
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.testing.channel_contract import *  # noqa: F403 - the tests themselves

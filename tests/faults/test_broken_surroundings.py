@@ -17,8 +17,8 @@ import pytest
 
 from orchestrator.base import supervision as supervising
 from orchestrator.domain.errors import StoreCorrupt, StoreError
-from orchestrator.domain.home import Home
 from orchestrator.domain.values import TurnId
+from orchestrator.home.directory import Home
 from orchestrator.inbound.prompt import MAX_MESSAGES
 from orchestrator.store.conversation import messages
 from orchestrator.store.database import Database

@@ -15,11 +15,11 @@ from agent_runner.wire.mailbox import SearchHistory
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.cli.groups import groups_app
-from orchestrator.domain.home import Home
 from orchestrator.domain.values import ChatJid, ChatMember, Inbound, MessageId
 from orchestrator.groups import access, owner, registration
 from orchestrator.groups.access import DAY_MS, IGNORED_MS, MAX_WAITING
 from orchestrator.groups.owner import OwnerRules
+from orchestrator.home.directory import Home
 from orchestrator.inbound.intake import MAX_UNUSED_CHATS, Intake, build_intake
 from orchestrator.inbound.senders import SenderRule, SenderRules
 from orchestrator.ipc.handlers import history

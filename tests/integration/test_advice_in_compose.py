@@ -17,10 +17,11 @@ from orchestrator.cli import doctor, doctor_checks, voice
 from orchestrator.cli.exit_codes import exit_after
 from orchestrator.cli.main import app
 from orchestrator.compose.self_inspect import FILTER_SOCKET
-from orchestrator.domain import dotenv_file, settings
 from orchestrator.domain.errors import BackupError, BadRequest, HomeError, SettingError
-from orchestrator.domain.home import Home
 from orchestrator.groups import owner
+from orchestrator.home import dotenv_file, settings
+from orchestrator.home import lock as home_lock
+from orchestrator.home.directory import Home
 from orchestrator.store.conversation import outbox
 from tests.support.store_harness import StoreHarness
 
@@ -30,7 +31,7 @@ def in_compose(tmp_path, monkeypatch):
     """A process with the environment of Andy's container, whose home is a temporary folder."""
     for module in (
         "orchestrator.base.installation",
-        "orchestrator.domain.dotenv_file",
+        "orchestrator.home.dotenv_file",
         "orchestrator.backup.archive",
         "orchestrator.backup.make",
     ):
@@ -132,7 +133,7 @@ def test_a_home_that_runs_is_stopped_by_docker_alone(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.make()
     with FileLock(home.lock_file), pytest.raises(HomeError, match="Docker starts and stops him here"):
-        home.lock()
+        home_lock.acquire(home)
 
 
 def run(*words: str) -> None:

@@ -25,7 +25,7 @@ from orchestrator.base.announcements import (
 )
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 from orchestrator.ipc import announcement_reader, entries, watcher
 from orchestrator.ipc.announcement_reader import ABANDONED_SECONDS, AnnouncementReader
 from orchestrator.store.database import Database, Tx, after_commit, announce

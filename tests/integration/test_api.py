@@ -17,8 +17,8 @@ from starlette.routing import Route
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.tokens import EncodingCounter
 from orchestrator.dashboard.services.reminders import ReminderService
-from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder, RunId, TurnId
+from orchestrator.home.directory import Home
 from orchestrator.web.api.lists import RESOURCES, ApiResource, ApiSource, list_routes
 from orchestrator.web.api.openapi import ErrorDocument, description, openapi_route
 from orchestrator.web.api.queries import MAX_LIMIT, PageQuery

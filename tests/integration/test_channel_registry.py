@@ -20,10 +20,10 @@ from orchestrator.cli import channels as commands
 from orchestrator.cli import doctor
 from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.main import app
-from orchestrator.domain import settings
 from orchestrator.domain.errors import ChannelDown, ChannelRefused, SettingError
-from orchestrator.domain.home import Home
 from orchestrator.domain.values import ChatJid, MessageId
+from orchestrator.home import settings
+from orchestrator.home.directory import Home
 from tests.support.foreign_channel import SOURCE, installed_channel
 
 LOFT = ["loft=north"]

@@ -37,9 +37,9 @@ from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.main import app
 from orchestrator.cli.options import is_confirmed
 from orchestrator.domain.errors import AndyError, BadRequest, NotRunning, SettingError
-from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder
 from orchestrator.groups import registration
+from orchestrator.home.directory import Home
 from orchestrator.reports import costs
 from orchestrator.store import audit
 from orchestrator.store.board import worker_cycles

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 from orchestrator.store.database import Tx
 from orchestrator.store.reader import read_once
 from orchestrator.web.console.catalogue import LANGUAGES, Catalogue

@@ -11,8 +11,8 @@ import pytest
 from orchestrator.channels import discovery
 from orchestrator.channels.telegram import description as telegram
 from orchestrator.domain.errors import ChannelRefused
-from orchestrator.domain.home import Home
 from orchestrator.domain.values import ChatJid
+from orchestrator.home.directory import Home
 from orchestrator.store.conversation import chats
 from orchestrator.store.database import Database
 from orchestrator.web.console.pages.channels import messenger_of

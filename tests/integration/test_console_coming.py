@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from agent_runner.wire.order import ECHO
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 from orchestrator.reports import upcoming
 from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.database import Tx

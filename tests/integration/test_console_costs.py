@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from orchestrator.base.clock import SystemClock
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 from orchestrator.store.database import Tx
 from orchestrator.store.money import budgets
 from orchestrator.store.money.budgets import Budget

@@ -21,9 +21,9 @@ from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.errors import StoreError
-from orchestrator.domain.home import Home
 from orchestrator.groups.access import free_folder
 from orchestrator.groups.settings import GroupConfig, text_of
+from orchestrator.home.directory import Home
 from orchestrator.inbound.intake import Intake
 from orchestrator.reports import group_rules
 from orchestrator.store.database import Database, Tx

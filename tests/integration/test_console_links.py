@@ -15,7 +15,7 @@ import pytest
 
 from orchestrator.backup import inspection
 from orchestrator.domain.errors import BackupError
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 from orchestrator.web.console import needs
 from orchestrator.web.console.app import find_pages
 from orchestrator.web.console.catalogue import LANGUAGES

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 from orchestrator.web.console.pages.log import event_text
 from tests.support.console_browser import console_browser
 

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from orchestrator.domain.home import Home
 from orchestrator.domain.model_services import ServicePrice
+from orchestrator.home.directory import Home
 from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
 from orchestrator.store.reader import read_once

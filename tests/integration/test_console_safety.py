@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder, RunId
 from orchestrator.groups import changes
+from orchestrator.home.directory import Home
 from orchestrator.proxies import mcp_logins
 from orchestrator.proxies.mcp_logins import McpLogin
 from orchestrator.store import audit

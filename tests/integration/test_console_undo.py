@@ -14,7 +14,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 from tests.support.console_browser import console_browser, send_form
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -24,10 +24,11 @@ from orchestrator.cli import client, doctor
 from orchestrator.cli import doctor_checks as checks
 from orchestrator.cli.doctor_checks import DoctorFinding, permissions
 from orchestrator.domain.errors import NotRunning
-from orchestrator.domain.home import Home
 from orchestrator.domain.model_services import ModelService, WorkKind
-from orchestrator.domain.settings import load
 from orchestrator.groups import changes, registration
+from orchestrator.home import lock as home_lock
+from orchestrator.home.directory import Home
+from orchestrator.home.settings import load
 from orchestrator.store.database import Database, migrations
 from orchestrator.store.groups import groups
 from orchestrator.store.settings import model_services
@@ -267,7 +268,7 @@ async def test_an_andy_that_answers_only_with_an_error_is_named_while_his_home_i
         monkeypatch.setenv("ANDY_PORT", str(port))
         home.address_file.write_text(f"http://127.0.0.1:{port}")
         home.token()
-        with home.lock() if is_locked else nullcontext():
+        with home_lock.acquire(home) if is_locked else nullcontext():
             findings = await found(home)
     if not is_locked:
         assert "andy" not in findings, "it is another home's, or another program"

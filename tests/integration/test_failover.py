@@ -18,8 +18,8 @@ from orchestrator.context.models import ContextMessage, iso
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain import failures
 from orchestrator.domain.model_services import ServicePrice, WorkKind
-from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import TurnKind, TurnState
+from orchestrator.home.settings import Settings
 from orchestrator.inbound.prompt import BEGUN_BEFORE, MAY_BE_DONE
 from orchestrator.proxies import feature
 from orchestrator.proxies.model.failover import QUIET_MS

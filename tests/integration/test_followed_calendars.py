@@ -23,9 +23,9 @@ from orchestrator.calendars.feature import CalendarFeature
 from orchestrator.calendars.reading import NotACalendar
 from orchestrator.cli.main import app
 from orchestrator.domain.errors import BadRequest, SettingError
-from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder
 from orchestrator.groups import registration
+from orchestrator.home.directory import Home
 from orchestrator.ipc.snapshots import SnapshotWriter
 from orchestrator.reports import upcoming
 from orchestrator.store.database import Database

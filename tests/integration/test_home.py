@@ -10,7 +10,8 @@ from contextlib import ExitStack
 import pytest
 
 from orchestrator.domain.errors import HomeError
-from orchestrator.domain.home import Home
+from orchestrator.home import lock as home_lock
+from orchestrator.home.directory import Home
 
 
 @pytest.fixture
@@ -56,30 +57,30 @@ def test_a_damaged_token_or_id_is_named_with_the_fix(home, content):
 
 def test_a_start_that_was_killed_is_over_also_if_its_process_id_is_in_use_again(home):
     home.starting_file.write_text(f"{os.getpid()} 1790000000000")
-    assert home.starting_since_ms() is None
+    assert home_lock.starting_since_ms(home) is None
 
-    with home.starting(now_ms=1_790_000_060_000):
-        assert home.starting_since_ms() == 1_790_000_060_000
+    with home_lock.starting(home, now_ms=1_790_000_060_000):
+        assert home_lock.starting_since_ms(home) == 1_790_000_060_000
 
     assert [file.name for file in home.data.iterdir() if "starting" in file.name] == []
 
 
 def test_a_second_start_leaves_the_file_of_the_first(home):
-    with home.starting(now_ms=1) as started:
-        with home.starting(now_ms=2):
-            assert home.starting_since_ms() == 1
-        assert home.starting_since_ms() == 1
+    with home_lock.starting(home, now_ms=1) as started:
+        with home_lock.starting(home, now_ms=2):
+            assert home_lock.starting_since_ms(home) == 1
+        assert home_lock.starting_since_ms(home) == 1
         started()
-        with home.starting(now_ms=3):
+        with home_lock.starting(home, now_ms=3):
             started()
-            assert home.starting_since_ms() == 3
-    assert home.starting_since_ms() is None
+            assert home_lock.starting_since_ms(home) == 3
+    assert home_lock.starting_since_ms(home) is None
 
 
 MAKE_TOKENS = """
 import sys
 from pathlib import Path
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 
 for root in sys.stdin:
     print(Home(Path(root.strip())).token(), flush=True)

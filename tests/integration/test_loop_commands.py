@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Folder
 from orchestrator.groups import registration
+from orchestrator.home.settings import Settings
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.loop.cycle_starter import stop_nothing
 from orchestrator.loop.feature import LoopFeature, visible_text

@@ -29,9 +29,9 @@ from orchestrator.channels.matrix.incoming import address_of
 from orchestrator.channels.matrix.session import MatrixSession
 from orchestrator.cli import terminal
 from orchestrator.cli.setup import Setup, SetupFlags, SetupPrompts
-from orchestrator.domain import settings
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused, OutcomeUnknown
 from orchestrator.domain.values import Attachment, ChatMember
+from orchestrator.home import settings
 from orchestrator.reports import groups as group_reports
 from orchestrator.store.conversation import chats, messages
 from orchestrator.store.groups import groups

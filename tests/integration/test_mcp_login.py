@@ -24,9 +24,9 @@ from orchestrator.cli import doctor_checks
 from orchestrator.cli.main import _run
 from orchestrator.cli.mcp_login import NotThisLogin, result_of, state_of
 from orchestrator.domain.errors import AndyError
-from orchestrator.domain.home import Home as AndyHome
 from orchestrator.domain.values import Folder
 from orchestrator.groups import registration
+from orchestrator.home.directory import Home as AndyHome
 from orchestrator.proxies import mcp_logins, mcp_oauth
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.mcp_gateway import McpGateway, SessionSeal

@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from orchestrator.domain.model_services import Ability, ModelService, ServicePrice, WorkKind, read_choice
-from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import TurnKind, TurnState
+from orchestrator.home.settings import Settings
 from orchestrator.proxies.model.adaptation import UNSEEN
 from orchestrator.proxies.model.routing import is_cheap_enough
 from orchestrator.proxies.run_tokens import new_token, token_hash

@@ -12,8 +12,8 @@ import pytest
 
 from orchestrator.cli.main import _run
 from orchestrator.domain.errors import AndyError, SettingError
-from orchestrator.domain.home import Home
 from orchestrator.groups import registration
+from orchestrator.home.directory import Home
 from orchestrator.proxies.name_lookups import NameLookups
 from orchestrator.store.database import Database
 from tests.doubles.faulty_upstream import Behave, FaultyUpstream, Received, answer, hang

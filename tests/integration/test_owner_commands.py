@@ -14,8 +14,9 @@ import pytest
 from orchestrator.cli import dashboard_service
 from orchestrator.cli.main import app
 from orchestrator.domain.errors import AndyError, NotRunning, StoreError
-from orchestrator.domain.home import Home
 from orchestrator.groups import registration
+from orchestrator.home import lock as home_lock
+from orchestrator.home.directory import Home
 from orchestrator.store import audit, database
 from orchestrator.store.database import Database
 from tests.support.announced import left, listen
@@ -68,14 +69,14 @@ def test_a_command_of_a_newer_version_does_not_migrate_the_database_of_a_running
         connection.execute(f"PRAGMA user_version = {len(database.migrations()) - 1}")
     known = (*database.migrations()[:-1], "DROP TABLE before_the_last_migration;")
     monkeypatch.setattr(database, "migrations", lambda: known)
-    lock = Home(home).lock()
+    lock = home_lock.acquire(Home(home))
     with pytest.raises(StoreError, match="older than this command"):
         andy("reminders", "add", "family", "Bring the cake", "--at", "tomorrow 9am")
     assert database.migration_ahead(path) is not None
     lock.release()
     andy("reminders", "add", "family", "Bring the cake", "--at", "tomorrow 9am")
     assert database.migration_ahead(path) is None
-    Home(home).lock().release()
+    home_lock.acquire(Home(home)).release()
 
 
 def test_a_reminder_is_set_listed_moved_and_cancelled(andy, home):

@@ -13,8 +13,8 @@ import pytest
 from agent_runner.wire.mailbox import Reply
 from orchestrator.backup.retention_job import BATCH, Retention, YearArchive
 from orchestrator.domain.dashboard import BoardTaskStatus, Deadline, NotificationStatus
-from orchestrator.domain.settings import RETENTION_DAYS
 from orchestrator.domain.values import ChatJid, Folder
+from orchestrator.home.settings import RETENTION_DAYS
 from orchestrator.store import audit, retention
 from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.conversation import outbox

@@ -21,7 +21,7 @@ from agent_runner.carrier import waiting_runner
 from agent_runner.wire.order import RestoreOrder, RunOrder, TurnLimits, TurnOrder
 from agent_runner.workspace import Workspace
 from orchestrator.containers.run_orders import RunOrders
-from orchestrator.domain.settings import Settings
+from orchestrator.home.settings import Settings
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.routing import ModelRouter
 from orchestrator.proxies.model.token_usage import Prices

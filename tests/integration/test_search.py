@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from orchestrator.backup.retention_job import Retention
 from orchestrator.cli.main import app
-from orchestrator.domain.settings import RETENTION_DAYS
+from orchestrator.home.settings import RETENTION_DAYS
 from orchestrator.inbound import search_index
 from orchestrator.reports import search
 from orchestrator.store.conversation import message_search, messages

@@ -15,7 +15,8 @@ from orchestrator.cli import service
 from orchestrator.cli.main import app
 from orchestrator.cli.uninstall import uninstall
 from orchestrator.domain.errors import AndyError, EngineGone
-from orchestrator.domain.home import Home
+from orchestrator.home import lock as home_lock
+from orchestrator.home.directory import Home
 
 STAND_IN = """#!/bin/sh
 echo "$(basename "$0") $*" >>"$CALLS"
@@ -242,7 +243,7 @@ def test_a_home_that_runs_by_hand_is_not_run_twice(home, calls):
     Home(home).make()
 
     with (
-        Home(home).starting(now_ms=1_790_000_000_000),
+        home_lock.starting(Home(home), now_ms=1_790_000_000_000),
         pytest.raises(AndyError, match="already: stop him where he runs"),
     ):
         andy(home, "install")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.home import Home
-from orchestrator.domain.settings import Settings
 from orchestrator.groups import changes
+from orchestrator.home.directory import Home
+from orchestrator.home.settings import Settings
 from orchestrator.outbound import speech
 from orchestrator.outbound.speech import NotSpoken, Sound, SpeechProgram, SpokenReplies, file_of, spoken_words
 from orchestrator.store.conversation import outbox

@@ -37,10 +37,10 @@ from orchestrator.channels.telegram.login import TelegramLogin
 from orchestrator.channels.telegram.message_ids import MessageIds
 from orchestrator.cli.channels import switch_on
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused, OutcomeUnknown
-from orchestrator.domain.home import Home
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Folder, Message, MessageId, Seq
 from orchestrator.groups import registration
+from orchestrator.home.directory import Home
 from orchestrator.inbound.intake import Intake
 from orchestrator.outbound import speech
 from orchestrator.outbound.delivery import Delivery

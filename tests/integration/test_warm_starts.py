@@ -21,8 +21,6 @@ from orchestrator.containers import timeouts
 from orchestrator.containers.pool import RunPool
 from orchestrator.containers.ports import Restoration, resume_plainly
 from orchestrator.domain.failures import ModelError
-from orchestrator.domain.home import Home
-from orchestrator.domain.settings import Settings
 from orchestrator.domain.turn_signs import Sign
 from orchestrator.domain.values import (
     ChatJid,
@@ -39,6 +37,8 @@ from orchestrator.domain.values import (
 )
 from orchestrator.groups import changes
 from orchestrator.groups.host_context import HostContext
+from orchestrator.home.directory import Home
+from orchestrator.home.settings import Settings
 from orchestrator.queue.dispatcher import Containers, Dispatcher
 from orchestrator.queue.foresight import DUE_WITHIN_MS
 from orchestrator.queue.warm_starts import WarmStarts

@@ -12,10 +12,10 @@ import pytest
 
 from agent_runner.wire.frames import TurnEnd
 from agent_runner.wire.mailbox import Reply
-from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Run, Turn, TurnKind
 from orchestrator.domain.web_search import SearchService
 from orchestrator.groups.settings import ConfigRefused, checked
+from orchestrator.home.settings import Settings
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.proxies import web_search
 from orchestrator.proxies.model.budget_admission import SEARCHES_A_TURN

@@ -31,9 +31,10 @@ from agent_runner.agents.offline import OfflineAgent
 from orchestrator.app import Orchestrator
 from orchestrator.containers.runtime_selection import SelectedRuntime
 from orchestrator.domain.errors import HomeError
-from orchestrator.domain.home import Home
-from orchestrator.domain.settings import Settings
 from orchestrator.groups import registration
+from orchestrator.home import lock as home_lock
+from orchestrator.home.directory import Home
+from orchestrator.home.settings import Settings
 from orchestrator.loop.service import apply_action
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.limits import ModelProxyLimits
@@ -270,7 +271,7 @@ class World:
             ("orchestrator.proxies.egress.proxy.EgressProxy.serve", _serve_nobody),
             ("orchestrator.web.feature.WebFeature.serve", self._serve_web()),
             ("orchestrator.store.database._connect", self._connect),
-            ("orchestrator.domain.home.Home.lock", self._lock),
+            ("orchestrator.home.lock.acquire", self._lock),
         ]
         if isinstance(self.engine, SwarmedEngine):
             put += replaced_by(self.engine)
@@ -605,7 +606,7 @@ class World:
         return serve
 
     _real_connect = staticmethod(store_database._connect)
-    _real_lock = Home.lock
+    _real_lock = staticmethod(home_lock.acquire)
 
     def _connect(self, *given: Any) -> sqlite3.Connection:
         with self.storage.watching():
@@ -614,8 +615,8 @@ class World:
         self._connections.append((PROCESS.get(), connection))
         return connection
 
-    def _lock(self) -> Any:
-        lock = World._real_lock(self.home)
+    def _lock(self, home: Home) -> Any:
+        lock = World._real_lock(home)
         self._locks.append((PROCESS.get(), lock))
         return lock
 

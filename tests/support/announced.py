@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 
 
 def listen(home: Home) -> None:

@@ -11,7 +11,7 @@ from orchestrator.backup import make as backup
 from orchestrator.backup import restore
 from orchestrator.backup.make import BackupResult
 from orchestrator.backup.restore import RestoreResult
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 from tests.doubles.clock import FakeClock
 
 KEY = "sk-ant-api03-never-in-a-backup"

@@ -19,8 +19,8 @@ from orchestrator.app import Orchestrator
 from orchestrator.base.clock import SystemClock
 from orchestrator.containers import runtime_selection
 from orchestrator.containers.process.runtime import ProcessRuntime
-from orchestrator.domain.home import Home
-from orchestrator.domain.settings import Settings
+from orchestrator.home.directory import Home
+from orchestrator.home.settings import Settings
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock

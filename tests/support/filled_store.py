@@ -5,10 +5,10 @@ from __future__ import annotations
 from agent_runner.wire.mailbox import ScheduleTask
 from orchestrator.containers.logs import files
 from orchestrator.domain.failures import ModelError
-from orchestrator.domain.home import Home
 from orchestrator.domain.model_services import ModelService, WorkKind
 from orchestrator.domain.values import Folder, RunId, TurnId, TurnKind
 from orchestrator.groups import changes, model_choices
+from orchestrator.home.directory import Home
 from orchestrator.reports import costs, models
 from orchestrator.scheduler import scheduled_task_service
 from orchestrator.scheduler.timing import schedule_reader

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
-from orchestrator.domain.home import Home
 from orchestrator.domain.values import Group
 from orchestrator.groups import registration
+from orchestrator.home.directory import Home
 from orchestrator.store.database import Database
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator.domain.home import Home
-from orchestrator.domain.settings import Settings
 from orchestrator.groups.host_context import HostContext
+from orchestrator.home.directory import Home
+from orchestrator.home.settings import Settings
 from orchestrator.store.database import Database
 from tests.support.store_harness import StoreHarness
 

@@ -19,8 +19,8 @@ from agent_runner.wire.frames import Result, TurnEnd
 from agent_runner.wire.order import RunOrder
 from orchestrator.containers.run_orders import RunOrders
 from orchestrator.domain.model_services import ModelService, WorkKind
-from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Folder, Group, Run, Turn, TurnKind, TurnState
+from orchestrator.home.settings import Settings
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.limits import ModelProxyLimits

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.backup import archive
 from orchestrator.domain.errors import BackupError
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 from tests.support.backups import put_back, tree
 
 

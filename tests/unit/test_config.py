@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.base import installation
-from orchestrator.domain import setting_sources
 from orchestrator.domain.errors import SettingError
-from orchestrator.domain.home import home_directory
-from orchestrator.domain.settings import RETENTION_DAYS, changed_since, known_names, load
+from orchestrator.home import setting_sources
+from orchestrator.home.directory import home_directory
+from orchestrator.home.settings import RETENTION_DAYS, changed_since, known_names, load
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def test_an_installed_andy_lives_by_the_xdg_rules_but_where_a_home_or_a_clone_is
 
 
 def test_every_setting_is_listed_and_described():
-    from orchestrator.domain.settings import Settings
+    from orchestrator.home.settings import Settings
 
     assert known_names() == sorted(name.upper() for name in Settings.model_fields)
     assert all(field.description for field in Settings.model_fields.values())

@@ -12,7 +12,7 @@ from typing import get_args
 import pytest
 
 from orchestrator.domain.errors import BadRequest
-from orchestrator.domain.settings import Settings
+from orchestrator.home.settings import Settings
 from orchestrator.reports.costs import By
 from orchestrator.web.console import catalogue
 from orchestrator.web.console.app import STATIC, find_pages

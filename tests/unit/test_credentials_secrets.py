@@ -9,9 +9,9 @@ import pytest
 from orchestrator.calendars.client import CalendarUnreadable
 from orchestrator.calendars.service import login_of
 from orchestrator.domain.errors import SettingError
-from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Folder
 from orchestrator.domain.web_search import SearchService
+from orchestrator.home.settings import Settings
 from orchestrator.proxies import web_search
 from orchestrator.proxies.model import credentials
 from orchestrator.proxies.model.credentials import (

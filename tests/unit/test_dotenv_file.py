@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.domain import dotenv_file
 from orchestrator.domain.errors import SettingError
+from orchestrator.home import dotenv_file
 
 
 def test_what_else_is_in_it_stays_as_it_is():

@@ -7,9 +7,9 @@ import pytest
 
 from orchestrator.containers import mounts
 from orchestrator.containers.mounts import ContainerUser, FileRights, plan_mounts, prepare
-from orchestrator.domain import home
 from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.values import ChatJid, Folder, Group
+from orchestrator.home import directory
 from tests.support.buried import bury
 
 FAMILY = Group(jid=ChatJid("local:family"), name="Family", folder=Folder("family"))
@@ -58,8 +58,8 @@ def test_main_sees_of_the_home_what_is_shown_and_read_only():
 
 
 def test_nothing_that_may_hold_a_secret_is_ever_shown():
-    assert not {".env", "data", "store", "andy.toml", ".git"} & set(home.SHOWN_TO_MAIN)
-    assert not [name for name in home.SHOWN_TO_MAIN if name.startswith(".") or "/" in name]
+    assert not {".env", "data", "store", "andy.toml", ".git"} & set(directory.SHOWN_TO_MAIN)
+    assert not [name for name in directory.SHOWN_TO_MAIN if name.startswith(".") or "/" in name]
 
 
 def test_no_directory_is_written_by_two_groups():

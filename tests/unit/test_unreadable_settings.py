@@ -9,9 +9,9 @@ from contextlib import closing
 import pytest
 
 from orchestrator.cli import client, host_process, terminal
-from orchestrator.domain import setting_sources
 from orchestrator.domain.errors import NotRunning
-from orchestrator.domain.home import Home
+from orchestrator.home import setting_sources
+from orchestrator.home.directory import Home
 
 
 def test_a_file_of_another_user_is_told_with_chown(monkeypatch, tmp_path):

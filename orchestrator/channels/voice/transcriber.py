@@ -18,7 +18,7 @@ import structlog
 
 from agent_runner.wire.processes import kill_and_wait
 from orchestrator.channels.voice import transcription_program
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 
 log = structlog.get_logger(__name__)
 

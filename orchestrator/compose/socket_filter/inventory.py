@@ -22,7 +22,7 @@ from orchestrator.compose.socket_filter.template import (
     PROJECT_LABEL,
     RUN_LABEL,
 )
-from orchestrator.domain.home import SHOWN_TO_MAIN
+from orchestrator.home.directory import SHOWN_TO_MAIN
 
 ASK_SECONDS = 30.0
 """Seconds that the engine may take to answer."""

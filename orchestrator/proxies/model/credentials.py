@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import TypedDict
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
-from orchestrator.domain import failures, setting_sources
+from orchestrator.domain import failures
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.model_services import PRESETS, ModelService
+from orchestrator.home import setting_sources
 from orchestrator.store.runs.model_refusals import ModelRefusal
 
 DEFAULT_UPSTREAM = "https://api.anthropic.com"

@@ -19,9 +19,9 @@ from orchestrator.domain.model_services import (
     WorkKind,
     read_choice,
 )
-from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import TurnId, TurnKind
 from orchestrator.groups.settings import GroupConfig
+from orchestrator.home.settings import Settings
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.token_usage import Prices, per_million
 from orchestrator.store.database import Database, Tx

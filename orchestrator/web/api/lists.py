@@ -24,8 +24,8 @@ from orchestrator.context import person_memory
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.person_memory import KnownPerson, KnownPersonView
 from orchestrator.dashboard.services.reminders import ReminderService, ReminderView
-from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder, RunId, TurnId
+from orchestrator.home.directory import Home
 from orchestrator.reports import (
     approvals,
     audit,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 from orchestrator.store.database import Database
 from tests.support.backups import KEY
 

@@ -20,8 +20,8 @@ from orchestrator.base.dirfd import inner
 from orchestrator.cli.main import app
 from orchestrator.domain.dashboard import BoardTask, Deadline
 from orchestrator.domain.errors import BackupError, UnknownGroup
-from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder, MessageId, Quote
+from orchestrator.home.directory import Home
 from orchestrator.store.board import dashboards
 from orchestrator.store.board import tasks as board_tasks
 from orchestrator.store.database import Database

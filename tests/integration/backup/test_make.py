@@ -15,7 +15,7 @@ import pytest
 from orchestrator.backup import make as backup
 from orchestrator.backup import sparse
 from orchestrator.domain.errors import BackupError, StoreCorrupt
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
 from tests.support.backups import KEY, damage, make, members, names_in, put_back

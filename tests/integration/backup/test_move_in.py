@@ -24,9 +24,10 @@ from orchestrator.backup import openclaw as openclaw_reader
 from orchestrator.base.dirfd import inner
 from orchestrator.cli.main import app
 from orchestrator.domain.errors import BackupError, HomeError, StoreError
-from orchestrator.domain.home import Home
 from orchestrator.domain.values import ChatJid
 from orchestrator.groups import registration
+from orchestrator.home import lock as home_lock
+from orchestrator.home.directory import Home
 from orchestrator.store import database as databases
 from orchestrator.store.database import Database, Tx
 from tests.doubles.clock import FakeClock
@@ -314,7 +315,7 @@ def test_an_older_database_is_migrated_by_the_import(home, nanoclaw, capsys, mon
 
 
 def test_nothing_comes_while_andy_runs(home, nanoclaw):
-    lock = home.lock()
+    lock = home_lock.acquire(home)
     try:
         with pytest.raises(HomeError, match="is running"):
             app(["import", "nanoclaw", str(nanoclaw), "--home", str(home.root)], result_action="return_value")

@@ -14,8 +14,8 @@ from orchestrator.backup import outgoing, restore
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
-from orchestrator.domain.home import Home
 from orchestrator.domain.values import Attachment, ChatJid, Folder, OutboxState
+from orchestrator.home.directory import Home
 from orchestrator.ipc.handlers.files import OutgoingFiles
 from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Database

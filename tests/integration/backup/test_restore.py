@@ -14,7 +14,8 @@ import pytest
 from orchestrator.backup import restore
 from orchestrator.backup.archive import BackupContents
 from orchestrator.domain.errors import BackupError, HomeError, StoreCorrupt
-from orchestrator.domain.home import Home
+from orchestrator.home import lock as home_lock
+from orchestrator.home.directory import Home
 from orchestrator.store import database
 from orchestrator.store.database import Database
 from tests.support.backups import KEY, damage, make, names_in, put_back, tree
@@ -149,7 +150,7 @@ async def test_a_home_in_use_is_replaced_only_by_force_and_kept_aside(home, tmp_
 def test_nothing_is_restored_where_andy_runs(home, tmp_path):
     made = make(home, tmp_path / "b.tar.gz")
     before = tree(home.root)
-    lock = home.lock()
+    lock = home_lock.acquire(home)
     with pytest.raises(HomeError, match="running"):
         put_back(home, made.path, force=True)
     lock.release()

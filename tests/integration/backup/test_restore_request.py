@@ -17,7 +17,7 @@ import pytest
 
 from orchestrator.backup import inspection, restore, restore_request, swap
 from orchestrator.domain.errors import BackupError
-from orchestrator.domain.home import Home
+from orchestrator.home.directory import Home
 from orchestrator.store import audit
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock

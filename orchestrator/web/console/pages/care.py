@@ -28,8 +28,8 @@ from orchestrator.backup.swap import read_record
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.redaction import Redactor
 from orchestrator.base.tables import size_text
-from orchestrator.domain import settings as config
 from orchestrator.domain.errors import AndyError, BackupError, BadRequest
+from orchestrator.home import settings as config
 from orchestrator.store import audit
 from orchestrator.web.console.form_tokens import SentForm
 from orchestrator.web.console.page import Page, View

@@ -17,9 +17,9 @@ from orchestrator.channels import discovery, switching
 from orchestrator.channels.description import ChannelDescription, LoginQuestion
 from orchestrator.channels.registry import PairingService
 from orchestrator.channels.status import ChannelStatus
-from orchestrator.domain import settings as config
 from orchestrator.domain.errors import AndyError, BadRequest, SettingError
 from orchestrator.domain.values import ChatJid
+from orchestrator.home import settings as config
 from orchestrator.reports import groups as group_reports
 from orchestrator.web.api.pairing import inline_picture
 from orchestrator.web.console.form_tokens import SentForm

@@ -47,7 +47,7 @@ def _unwritable(path: Path, error: OSError | UnicodeDecodeError, values: Mapping
     if os.environ.get("ANDY_HOME") != COMPOSE_HOME:
         return SettingError(f"{path} cannot be changed ({error}): fix its permissions.")
     # Only values of Andy's own settings are shown: a service may keep its key under any other name.
-    from orchestrator.domain.settings import Settings
+    from orchestrator.home.settings import Settings
 
     lines = [
         f"{name}={value if name.lower() in Settings.model_fields and not SECRET.search(name) else '…'}"

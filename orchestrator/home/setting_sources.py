@@ -83,7 +83,7 @@ def zone(home: Path, environment: Mapping[str, str] = os.environ) -> ZoneInfo:
     try:
         return ZoneInfo(known_zone(name))
     except (TypeError, ValueError):
-        from orchestrator.domain import settings  # its error names the place and the fix
+        from orchestrator.home import settings  # its error names the place and the fix
 
         return settings.load(home, environment).zone
 

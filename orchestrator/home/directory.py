@@ -5,18 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from agent_runner.wire import files
 from orchestrator.base import installation
 from orchestrator.domain.errors import BadRequest, HomeError
-
-if TYPE_CHECKING:
-    from filelock import FileLock
 
 HOME_KEY = "ANDY_HOME"
 # The paths that the main group's agent can see. It is an allow-list, so that a secret added later is hidden.
@@ -184,59 +178,6 @@ class Home:
                 f"The home {self.root} cannot be written ({error.strerror}):"
                 " choose another with ANDY_HOME, or fix its permissions."
             ) from error
-
-    @contextmanager
-    def starting(self, *, now_ms: int) -> Iterator[Callable[[], None]]:
-        """Write a file that shows other processes that this one is starting, and yield a function.
-
-        The function deletes the file; if it was not called, the end of the block does. If another process is
-        starting already, its file is neither replaced nor deleted.
-        """
-        with ExitStack() as stack:
-            if self.starting_since_ms() is None:
-                fresh = self.starting_file.with_name(f".starting-{secrets.token_hex(4)}")
-                files.write_whole(fresh, f"{os.getpid()} {now_ms}")
-                # Locked before others can see it, and until it is deleted.
-                fcntl.flock(stack.enter_context(fresh.open()), fcntl.LOCK_EX)
-                fresh.replace(self.starting_file)
-                stack.callback(self.starting_file.unlink, missing_ok=True)
-            yield stack.close
-
-    def starting_since_ms(self) -> int | None:
-        """Return since when another process or this one has been starting Andy on this home.
-
-        It is a time in epoch milliseconds; None if no process is starting.
-        """
-        try:
-            with self.starting_file.open(encoding="utf-8") as file:
-                _, since_ms = map(int, file.read().split())
-                # The file outlives a process that was killed, and its id may be used again; the lock ends.
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return since_ms
-        except (OSError, ValueError):
-            pass
-        return None
-
-    def lock(self) -> FileLock:
-        """Take the lock of the home for this process; the caller releases it.
-
-        Raises:
-            HomeError: another orchestrator is running on it.
-        """
-        from filelock import FileLock, Timeout
-
-        # The system releases a file lock whenever the process dies; the mere existence of a file would stay.
-        lock = FileLock(self.lock_file)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout as error:
-            fix = "stop it first, or use another ANDY_HOME"
-            # The home has this path only in Andy's container, which Docker Compose starts.
-            if str(self.root) == installation.COMPOSE_HOME:
-                fix = "Docker starts and stops him here. The console's page Care puts a backup in place"
-            raise HomeError(f"Andy is running on {self.root} already: {fix}.") from error
-        return lock
 
     def token(self) -> str:
         """Return the bearer token of the HTTP API, created at first use and readable by the owner alone."""

@@ -24,9 +24,10 @@ from pydantic import (
 )
 
 from orchestrator.domain.errors import SettingError
-from orchestrator.domain.home import HOME_KEY
 from orchestrator.domain.model_services import is_near
-from orchestrator.domain.setting_sources import (
+from orchestrator.domain.web_search import SearchService, service_name_of
+from orchestrator.home.directory import HOME_KEY
+from orchestrator.home.setting_sources import (
     COMMAND_LINE,
     DEFAULT_NAME,
     SettingSource,
@@ -35,7 +36,6 @@ from orchestrator.domain.setting_sources import (
     read_sources,
     zone_of_this_machine,
 )
-from orchestrator.domain.web_search import SearchService, service_name_of
 
 
 def _plain_name(name: str) -> str:
