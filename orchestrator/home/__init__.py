@@ -1,1 +1,1 @@
-"""The home of one Andy: its directory, its lock, and the settings that are stored in it."""
+"""The home of one Andy: its directory, its lock, and the settings stored in it. Start with `directory.py`."""

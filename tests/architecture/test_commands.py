@@ -131,7 +131,7 @@ def test_a_command_that_reads_loads_nothing_of_the_host(home: Path, line: str) -
 
     assert LIBRARIES & loaded == {"cyclopts"}
     packages = {name.split(".")[1] for name in loaded if name.startswith("orchestrator.")}
-    assert packages <= {"__main__", "base", "cli", "domain", "reports", "store"}
+    assert packages <= {"__main__", "base", "cli", "domain", "home", "reports", "store"}
 
 
 def test_the_status_is_asked_without_the_libraries_of_the_host(home: Path) -> None:
@@ -144,7 +144,7 @@ def test_the_status_is_asked_without_the_libraries_of_the_host(home: Path) -> No
 
     assert LIBRARIES & loaded == {"cyclopts"}
     packages = {name.split(".")[1] for name in loaded if name.startswith("orchestrator.")}
-    assert packages <= {"__main__", "base", "cli", "domain", "reports"}
+    assert packages <= {"__main__", "base", "cli", "domain", "home", "reports"}
 
 
 @contextmanager
