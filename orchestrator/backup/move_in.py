@@ -23,7 +23,7 @@ from orchestrator.base.tables import counted
 from orchestrator.channels import discovery
 from orchestrator.domain.errors import BadRequest, BadTime
 from orchestrator.domain.values import ChatJid, Folder, Group, MessageId
-from orchestrator.groups import registration
+from orchestrator.groups import name_and_trigger, registration
 from orchestrator.groups.registration import Registration
 from orchestrator.home.directory import Home
 from orchestrator.home.setting_sources import known_zone
@@ -315,7 +315,7 @@ def _refuse_other_clock(name_there: str, name_here: str, group: Group, *, now_ms
 
 def _usable_trigger(trigger: str | None) -> str | None:
     """Return the word that calls the assistant; None if there is none, or if it is too long to type."""
-    return trigger if trigger and len(trigger) <= registration.MAX_TRIGGER_CHARS else None
+    return trigger if trigger and len(trigger) <= name_and_trigger.MAX_TRIGGER_CHARS else None
 
 
 def _stable_id(*parts: str) -> str:

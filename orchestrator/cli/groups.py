@@ -165,7 +165,7 @@ def change(
     Example: `andy groups change family --name "The family" --trigger @house`
     """
     from orchestrator.groups.changes import set_profile
-    from orchestrator.groups.registration import GroupProfile, profile_line
+    from orchestrator.groups.name_and_trigger import GroupProfile, profile_line
 
     profile = GroupProfile(name=name, trigger=trigger, requires_trigger=requires_trigger)
     if not profile.model_dump(exclude_none=True):

@@ -17,7 +17,8 @@ from orchestrator.base.terminal_escaping import drawn, quoted
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group, Inbound
 from orchestrator.groups import owner, registration
-from orchestrator.groups.registration import RESERVED, NameTaken, Registration
+from orchestrator.groups.name_and_trigger import NameTaken
+from orchestrator.groups.registration import RESERVED, Registration
 from orchestrator.store import audit
 from orchestrator.store.access import requests as access_requests
 from orchestrator.store.access.requests import AccessRequest, AccessState, NewAccessRequest

@@ -22,8 +22,8 @@ from pydantic import ValidationError
 
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group
-from orchestrator.groups import memory_templates, registration, settings
-from orchestrator.groups.registration import GroupProfile
+from orchestrator.groups import memory_templates, name_and_trigger, settings
+from orchestrator.groups.name_and_trigger import GroupProfile
 from orchestrator.store import audit
 from orchestrator.store.database import Tx, announce
 from orchestrator.store.groups import changes as group_changes
@@ -146,9 +146,9 @@ async def set_profile(
         ProfileRefused: one of them cannot be used; nothing was changed.
     """
     group = await groups.known(tx, folder)
-    changed = registration.with_profile(group, profile)
+    changed = name_and_trigger.with_profile(group, profile)
     if changed.name != group.name:
-        await registration.check_name_is_free(tx, changed)
+        await name_and_trigger.check_name_is_free(tx, changed)
     await groups.set_profile(tx, changed)
     before, after = profile_text(group), profile_text(changed)
     change = _change(group, GroupPart.PROFILE, before, after, by=by, now_ms=now_ms)

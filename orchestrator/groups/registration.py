@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agent_runner.wire.unicode_forms import normalized
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import ChatJid, Folder, Group, Turn, TurnKind, TurnState
-from orchestrator.groups import settings
+from orchestrator.groups import name_and_trigger, settings
 from orchestrator.store import audit
 from orchestrator.store.access import approvals, secret_addresses
 from orchestrator.store.access import requests as access_requests
@@ -34,11 +32,9 @@ MAIN_JID = ChatJid("local:main")
 
 
 GONE = "this chat was taken off my list."
-MAX_NAME_CHARS = 200
 MAX_CHATS = 20
 ROLE_SETTINGS = ("people", "roles")
 """The settings of a folder that stay when a group is registered there again."""
-MAX_TRIGGER_CHARS = 64
 _ADDRESS = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
 
 
@@ -64,34 +60,11 @@ class Registration(BaseModel):
             jid=ChatJid(self.jid) if self.jid else local_address(self.folder),
             name=self.name or self.folder,
             folder=Folder(self.folder),
-            trigger=typeable(self.trigger),
+            trigger=name_and_trigger.typeable(self.trigger),
             requires_trigger=self.requires_trigger,
             container_config=self.config,
             added_ms=now_ms,
         )
-
-
-class GroupProfile(BaseModel):
-    """The name of a group and its triggers. A field that is not set stays unchanged."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: str | None = None
-    trigger: str | None = None
-    """A trigger besides @Andy; an empty text removes it."""
-    requires_trigger: bool | None = None
-    """Whether a message must call Andy to be answered; false answers every message."""
-
-
-def profile_line(group: Group) -> str:
-    """Return a sentence for people about a group: its name, and which messages it answers. Pure."""
-    if group.is_main or not group.requires_trigger:
-        answers = "every message"
-    else:
-        # The assistant's own name is the owner's choice, and not known here.
-        own = f" or by {group.trigger}" if group.trigger else ""
-        answers = f"messages that call the assistant by its name{own}"
-    return f"'{group.folder}' is called {group.name} and answers {answers}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,26 +112,6 @@ class FolderRefused(BadRequest):
     """The folder name cannot be used."""
 
     code = "bad_folder"
-
-
-class ProfileRefused(BadRequest):
-    """A group's name or trigger cannot be used."""
-
-    def __init__(self, field: str, reason: str) -> None:
-        """`field` is the field of `GroupProfile` that cannot be used, and `reason` says why."""
-        super().__init__(reason)
-        self.field = field
-
-
-class NameTaken(ProfileRefused):
-    """Another group has this name."""
-
-    def __init__(self, other: Group) -> None:
-        """`other` is the group that has the name."""
-        super().__init__(
-            "name", f"'{other.folder}' is called '{other.name}' already: choose another name for this group."
-        )
-        self.folder = other.folder
 
 
 class AlreadyRegistered(BadRequest):
@@ -230,8 +183,8 @@ def _checked(group: Group) -> Group:
     config = settings.checked(group.container_config).to_fields()
     return replace(
         group,
-        name=_checked_name(group.name),
-        trigger=_checked_trigger(group.trigger),
+        name=name_and_trigger.checked_name(group.name),
+        trigger=name_and_trigger.checked_trigger(group.trigger),
         container_config=config,
     )
 
@@ -246,59 +199,6 @@ def _checked_address(jid: str) -> ChatJid:
     return ChatJid(jid)
 
 
-def _checked_name(text: str) -> str:
-    """Return a name on one line. Raises `ProfileRefused` if it is empty or too long."""
-    name = " ".join(text.replace("\0", "").split())
-    if not 0 < len(name) <= MAX_NAME_CHARS:
-        raise ProfileRefused(
-            "name", f"A name has 1 to {MAX_NAME_CHARS} characters: say what people call the group."
-        )
-    return name
-
-
-def _checked_trigger(text: str | None) -> str | None:
-    """Return a trigger on one line; None for an empty one. Raises `ProfileRefused` if it is too long."""
-    trigger = " ".join((text or "").replace("\0", "").split())
-    if len(trigger) > MAX_TRIGGER_CHARS:
-        raise ProfileRefused("trigger", f"A trigger has at most {MAX_TRIGGER_CHARS} characters.")
-    return trigger or None
-
-
-def typeable(trigger: str | None) -> str | None:
-    """Check that people can type a trigger, the word that calls Andy in a group, and return it on one line.
-
-    None for None or an empty text. This is for triggers that a person chooses. Only the length of stored and
-    imported ones is checked, so that a group does not lose the trigger that it has.
-
-    Raises:
-        ProfileRefused: it cannot be used.
-    """
-    trigger = _checked_trigger(trigger)
-    if trigger is None:
-        return None
-    is_word = (
-        any(character.isalnum() for character in trigger) and "`" not in trigger and "://" not in trigger
-    )
-    if len(trigger) == 1 and trigger.isascii():
-        is_word = False  # A letter is in every other sentence, but one character of Korean may be a word.
-    if not is_word or not trigger.isprintable():
-        raise ProfileRefused(
-            "trigger",
-            "A trigger is what people type, such as @house: more than one letter, nothing that cannot"
-            " be seen, and no link.",
-        )
-    return trigger
-
-
-def _chosen_trigger(current: str | None, wanted: str) -> str | None:
-    """Return the trigger `wanted` that a person chooses for a group; None for an empty one.
-
-    The group's `current` trigger is accepted in any form. Raises `ProfileRefused` for another that people
-    cannot type.
-    """
-    return current if wanted == (current or "") else typeable(wanted)
-
-
 async def register_by_hand(tx: Tx, request: Registration, *, now_ms: int) -> Group:
     """Register the group that a person requests, and return it.
 
@@ -306,40 +206,8 @@ async def register_by_hand(tx: Tx, request: Registration, *, now_ms: int) -> Gro
     """
     group = request.to_group(now_ms)
     if request.name is not None:
-        await check_name_is_free(tx, group)
+        await name_and_trigger.check_name_is_free(tx, group)
     return await register(tx, group)
-
-
-async def check_name_is_free(tx: Tx, group: Group) -> None:
-    """Check that no other group has the name of `group`, as people read it. Raises `NameTaken`."""
-    for other in await groups.every(tx):
-        if other.folder != group.folder and _as_read(other.name) == _as_read(group.name):
-            raise NameTaken(other)
-
-
-def _as_read(name: str) -> str:
-    """Return a name without invisible differences: case, forms of a letter, zero-width marks."""
-    folded = normalized("NFKC", name).casefold()
-    # Cf is the category of Unicode for invisible characters, such as zero-width marks.
-    return "".join(character for character in folded if unicodedata.category(character) != "Cf")
-
-
-def with_profile(group: Group, profile: GroupProfile) -> Group:
-    """Return a group with those fields of a profile that are set; the others stay. Pure.
-
-    Raises:
-        ProfileRefused: one of them cannot be used; the error names it.
-    """
-    if group.is_main and profile.requires_trigger:
-        raise ProfileRefused("requires_trigger", "Main answers every message: only you write there.")
-    changed = group
-    if profile.name is not None:
-        changed = replace(changed, name=_checked_name(profile.name))
-    if profile.trigger is not None:
-        changed = replace(changed, trigger=_chosen_trigger(group.trigger, profile.trigger))
-    if profile.requires_trigger is not None:
-        changed = replace(changed, requires_trigger=profile.requires_trigger)
-    return changed
 
 
 async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:

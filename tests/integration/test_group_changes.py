@@ -13,7 +13,7 @@ from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder
 from orchestrator.groups import changes, memory_templates
 from orchestrator.groups.changes import GroupChangeRefused, diff
-from orchestrator.groups.registration import GroupProfile, ProfileRefused
+from orchestrator.groups.name_and_trigger import GroupProfile, ProfileRefused
 from orchestrator.store.groups import changes as group_changes
 from orchestrator.store.groups import groups
 from orchestrator.store.groups.changes import MAX_CHANGES, GroupPart, UnknownGroupChange

@@ -10,7 +10,7 @@ import pytest
 from agent_runner.wire.mailbox import RegisterGroup
 from orchestrator.domain.errors import BadRequest, UnknownGroup
 from orchestrator.domain.values import LiveRun, RunId, RunState, TurnState
-from orchestrator.groups import memory_templates, registration
+from orchestrator.groups import memory_templates, name_and_trigger, registration
 from orchestrator.groups.changes import configure
 from orchestrator.groups.reconciler import GroupReconciler
 from orchestrator.groups.registration import AlreadyRegistered, FolderRefused, Registration
@@ -323,16 +323,16 @@ async def test_main_does_not_move_while_it_is_being_asked(store_harness):
 
 @pytest.mark.parametrize("trigger", ["...", ".*", "`andy`", "https://x.example/andy", "\u200b"])
 def test_a_trigger_that_nobody_can_type_is_not_taken_from_a_person(trigger):
-    with pytest.raises(registration.ProfileRefused, match="what people type"):
+    with pytest.raises(name_and_trigger.ProfileRefused, match="what people type"):
         registration.Registration(folder="chess", trigger=trigger).to_group(1)
-    with pytest.raises(registration.ProfileRefused, match="what people type"):
-        registration.with_profile(a_group(), registration.GroupProfile(trigger=trigger))
+    with pytest.raises(name_and_trigger.ProfileRefused, match="what people type"):
+        name_and_trigger.with_profile(a_group(), name_and_trigger.GroupProfile(trigger=trigger))
 
 
 async def test_a_group_goes_on_with_the_trigger_that_it_has(store_harness):
     group = await store_harness.add_group("chess", trigger="!")
-    profile = registration.GroupProfile(name="Chess", trigger="!", requires_trigger=True)
-    assert registration.with_profile(group, profile).trigger == "!"
+    profile = name_and_trigger.GroupProfile(name="Chess", trigger="!", requires_trigger=True)
+    assert name_and_trigger.with_profile(group, profile).trigger == "!"
     async with store_harness.database.transaction() as tx:
         changed = await registration.add_chat(tx, "chess", "local:other", now_ms=1)
     assert changed.trigger == "!"

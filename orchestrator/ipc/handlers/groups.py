@@ -6,7 +6,7 @@ from agent_runner.wire.mailbox import ChangeGroup, RefreshGroups, RegisterGroup,
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import ChatJid, Folder, Group, Role
 from orchestrator.groups import changes, people, registration
-from orchestrator.groups.registration import GroupProfile, profile_line
+from orchestrator.groups.name_and_trigger import GroupProfile, profile_line
 from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
 from orchestrator.store.conversation import chats
 from orchestrator.store.database import Tx

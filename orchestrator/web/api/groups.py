@@ -14,7 +14,8 @@ from starlette.routing import Route
 from orchestrator.base.clock import Clock
 from orchestrator.groups import access, changes, model_choices, registration
 from orchestrator.groups.access import AccessDecision
-from orchestrator.groups.registration import GroupProfile, Registration
+from orchestrator.groups.name_and_trigger import GroupProfile
+from orchestrator.groups.registration import Registration
 from orchestrator.inbound.intake import check_text
 from orchestrator.reports.groups import GroupView, group_row, group_rows
 from orchestrator.store import audit

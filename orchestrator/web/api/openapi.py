@@ -15,7 +15,8 @@ from starlette.routing import Route
 
 from orchestrator import __version__
 from orchestrator.dashboard.feature import ToolAnswerView
-from orchestrator.groups.registration import GroupProfile, Registration
+from orchestrator.groups.name_and_trigger import GroupProfile
+from orchestrator.groups.registration import Registration
 from orchestrator.loop.service import ACTIONS
 from orchestrator.web.api.chat import ChatRequest
 from orchestrator.web.api.events import EventQuery

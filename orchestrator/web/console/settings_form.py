@@ -20,8 +20,8 @@ from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.model_services import ModelService
 from orchestrator.domain.values import Group
 from orchestrator.domain.web_search import SearchService
-from orchestrator.groups import model_choices, registration, settings
-from orchestrator.groups.registration import GroupProfile, ProfileRefused
+from orchestrator.groups import model_choices, name_and_trigger, settings
+from orchestrator.groups.name_and_trigger import GroupProfile, ProfileRefused
 from orchestrator.groups.settings import GroupConfig
 from orchestrator.web.console.form_tokens import SentForm
 
@@ -261,7 +261,7 @@ def _profile_mistakes(group: Group, profile: GroupProfile) -> list[tuple[str, st
     # One at a time: a wrong name would otherwise hide a wrong trigger.
     for part in (GroupProfile(name=profile.name), GroupProfile(trigger=profile.trigger)):
         try:
-            registration.with_profile(group, part)
+            name_and_trigger.with_profile(group, part)
         except ProfileRefused as refused:
             mistakes.append((refused.field, str(refused)))
     return mistakes

@@ -16,7 +16,8 @@ from orchestrator.calendars import service as following
 from orchestrator.domain.errors import AndyError, BadRequest
 from orchestrator.domain.values import Folder, Group, Role
 from orchestrator.groups import access, changes, model_choices, people, roles, secret_addresses, settings
-from orchestrator.groups.registration import RESERVED, NameTaken, ProfileRefused, Registration
+from orchestrator.groups.name_and_trigger import NameTaken, ProfileRefused
+from orchestrator.groups.registration import RESERVED, Registration
 from orchestrator.groups.secret_addresses import AddressRefused
 from orchestrator.groups.settings import ConfigRefused
 from orchestrator.groups.skills import available
