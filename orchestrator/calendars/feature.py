@@ -1,4 +1,4 @@
-"""Read the calendars that groups follow, periodically, and send a message before each event."""
+"""Read the calendars that groups follow, periodically, and show their events to agents."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import structlog
 from orchestrator.base.backoff import doubled_pause
 from orchestrator.calendars import client, service
 from orchestrator.calendars.client import CalendarUnreadable
+from orchestrator.calendars.event_notices import EventNotices
 from orchestrator.domain.values import Group, Turn
 from orchestrator.groups import owner
 from orchestrator.groups.host_context import HostContext
-from orchestrator.store.conversation import outbox
 from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
 from orchestrator.store.schedule import followed_calendars
-from orchestrator.store.schedule.followed_calendars import FollowedCalendar, FollowedEvent
+from orchestrator.store.schedule.followed_calendars import FollowedCalendar
 
 Brief = Callable[[Tx, Turn, Group], Awaitable[str | None]]
 """Returns the part about its group that an agent reads with a message; None if there is nothing."""
@@ -30,12 +30,9 @@ READ_AGAIN_MS = 15 * 60_000
 TRY_AGAIN_MS = 60_000
 """Milliseconds until a calendar that could not be read is tried again; doubled after each further failure."""
 SWEEP_SECONDS = 60.0
-"""Most seconds between two looks for calendars and events that are due."""
+"""Most seconds between two looks for calendars that are due."""
 # Each calendar is read in a process of its own, which may take up to 1 GiB of memory.
 AT_ONCE = 4
-MAX_NOTICES_A_DAY = 10
-"""Most messages about one event or series in 24 hours: an invitation may repeat every second."""
-DAY_MS = 24 * 60 * 60_000
 NOTIFIED_AT = 2
 """Failures in a row after which the owner is notified: the first may be a hiccup of the network."""
 
@@ -48,10 +45,11 @@ class CalendarFeature:
         self._host = host
         self._secret = secret
         self._reading_slots = asyncio.Semaphore(AT_ONCE)
+        self.event_notices = EventNotices(host)
 
     def loops(self) -> dict[str, Callable[[], Any]]:
         """Return the endless loops of the calendars, each by the name of its task."""
-        return {"calendars": self._read_all, "calendar-notices": self._announce_all}
+        return {"calendars": self._read_all, "calendar-notices": self.event_notices.run}
 
     def beside(self, board: Brief) -> Brief:
         """Return a function that adds the events of a group's calendars to the text that `board` returns.
@@ -66,8 +64,6 @@ class CalendarFeature:
             return "\n\n".join(filter(None, (await board(tx, turn, group), events))) or None
 
         return brief
-
-    # Reading
 
     async def _read_all(self) -> None:
         """Read the calendars that are due, periodically and after each change, until cancelled."""
@@ -89,7 +85,7 @@ class CalendarFeature:
     async def _read(self, calendar: FollowedCalendar) -> None:
         """Fetch a calendar and store its events, or count the failure. Skip it if its group is gone.
 
-        After a success, `calendar.read` is published: `_announce_all` then looks for due messages.
+        After a success, `calendar.read` is published: `EventNotices` then looks for due messages.
         """
         group = await self._host.reader.read(lambda tx: groups.by_folder(tx, calendar.folder))
         if group is None:
@@ -123,72 +119,6 @@ class CalendarFeature:
                 await owner.notify_replacing_unsent(tx, text, about=f"calendar:{calendar.id}", now_ms=now_ms)
                 self._host.wakeups.outbox.set()
         log.warning("calendar.unreadable", group=calendar.folder, calendar=calendar.name, reason=problem)
-
-    # Messages before events
-
-    async def _announce_all(self) -> None:
-        """Send the messages before events when they are due, until cancelled.
-
-        It also looks for due messages whenever a calendar was read.
-        """
-        with self._host.bus.listening() as events:
-            while True:
-                seconds = await self.announce()
-                try:
-                    async with asyncio.timeout(seconds):
-                        while (await events.get()).kind != "calendar.read":
-                            continue
-                except TimeoutError:
-                    continue
-
-    async def announce(self) -> float:
-        """Queue the messages before events that are due, each once.
-
-        Return in how many seconds to look for due messages again.
-        """
-        now_ms = self._host.clock.now_ms()
-        async with self._host.reader.reading() as tx:
-            due_events = await followed_calendars.to_announce(tx, now_ms=now_ms)
-            next_ms = await followed_calendars.next_notice_ms(tx, now_ms=now_ms)
-        if due_events:
-            async with self._host.database.transaction() as tx:
-                for followed in due_events:
-                    await self._announce(tx, followed, now_ms=now_ms)
-            self._host.wakeups.outbox.set()
-        if next_ms is None:
-            return SWEEP_SECONDS
-        # At least 50 ms, so that a clock that is a little early does not make the loop spin.
-        return min(SWEEP_SECONDS, max(0.05, (next_ms - now_ms) / 1000))
-
-    async def _announce(self, tx: Tx, followed: FollowedEvent, *, now_ms: int) -> None:
-        """Queue the message before an event, unless it was queued before for the same start of the event.
-
-        Do nothing if the group is gone, or got `MAX_NOTICES_A_DAY` messages about the series. As long as the
-        event has not begun, this is called again.
-        """
-        group = await groups.by_folder(tx, followed.calendar.folder)
-        if group is None:
-            return
-        # By its name: a calendar that is followed again, such as with another password, gets a new id. The
-        # start is part of the key, because an event that was moved is announced again.
-        series = f"calendar:{followed.calendar.folder}:{followed.calendar.name}:{followed.event.id}:"
-        # Older versions had the calendar's id in the key: what they announced is not announced again.
-        old_key = f"calendar:{followed.calendar.id}:{followed.event.id}:{followed.event.start_ms}"
-        if await outbox.by_key(tx, old_key) is not None:
-            return
-        notices = await outbox.count_with_key(
-            tx, group.folder, series, since_ms=now_ms - DAY_MS, now_ms=now_ms
-        )
-        if notices >= MAX_NOTICES_A_DAY:
-            return
-        await outbox.add(
-            tx,
-            chat_jid=group.jid,
-            folder=group.folder,
-            text=service.notice(followed, self._host.zone_of(group), now_ms=now_ms),
-            dedupe_key=f"{series}{followed.event.start_ms}",
-            now_ms=now_ms,
-        )
 
 
 def _is_due(calendar: FollowedCalendar, now_ms: int) -> bool:

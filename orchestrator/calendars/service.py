@@ -189,16 +189,6 @@ async def brief(tx: Tx, group: Group, *, zone: ZoneInfo, now_ms: int) -> str | N
     return "\n".join([HEAD, "", *rows, "The next 60 days are in /workspace/env/calendar.json."])
 
 
-def notice(followed: FollowedEvent, zone: ZoneInfo, *, now_ms: int) -> str:
-    """Return the message before an event, which begins at a time of day: `📅 14:00 Dentist (work)`.
-
-    It has the day as well if the event is not today in `zone`.
-    """
-    start = datetime.fromtimestamp(followed.event.start_ms / 1000, zone)
-    is_today = start.date() == datetime.fromtimestamp(now_ms / 1000, zone).date()
-    return f"📅 {start:%H:%M} {words(followed)}" if is_today else f"📅 {line(followed, zone)}"
-
-
 def line(followed: FollowedEvent, zone: ZoneInfo) -> str:
     """Return an event as a line for people and agents: `Sat 2026-11-28 14:00 Dentist · Main St 5 (work)`."""
     start = datetime.fromtimestamp(followed.event.start_ms / 1000, zone)

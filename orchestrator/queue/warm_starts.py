@@ -1,4 +1,4 @@
-"""Start containers ahead of the turns that signs announce. `foresight` decides."""
+"""Start containers ahead of the turns that signs announce. `warm_start_policy` decides."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from orchestrator.domain.turn_signs import Sign, TurnSign
 from orchestrator.domain.values import ContextMode, Folder, Group, TurnKind
 from orchestrator.groups.host_context import HostContext
 from orchestrator.proxies.model import budget_sums
-from orchestrator.queue import foresight
-from orchestrator.queue.foresight import DUE_WITHIN_MS, ExpectedTurn
+from orchestrator.queue import warm_start_policy
+from orchestrator.queue.warm_start_policy import DUE_WITHIN_MS, ExpectedTurn
 from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
 from orchestrator.store.loop import loops
@@ -98,14 +98,14 @@ class WarmStarts:
             asked_ms = (
                 await turns.last_question_ms(tx, group.folder) if turn_sign.sign is Sign.TALK else now_ms
             )
-            if asked_ms is not None and asked_ms >= now_ms - foresight.CALLED_WITHIN_MS:
+            if asked_ms is not None and asked_ms >= now_ms - warm_start_policy.CALLED_WITHIN_MS:
                 expected.append(ExpectedTurn(folder=group.folder, sign=turn_sign.sign))
         return expected
 
     async def _start(self, expected: list[ExpectedTurn], now_ms: int) -> None:
-        """Start containers for those expected turns for which `foresight` and the budgets allow it."""
+        """Start containers for the expected turns that `warm_start_policy` chooses and the budgets allow."""
         unsettled = await self._host.reader.read(turns.unsettled)
-        chosen = foresight.choose(
+        chosen = warm_start_policy.choose(
             expected,
             unsettled,
             self._pool.live(),

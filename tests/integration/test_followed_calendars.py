@@ -17,7 +17,7 @@ from icalendar import Calendar
 
 from agent_runner.agents.offline import calendar as offline_calendar
 from agent_runner.wire.times import Language
-from orchestrator.calendars import client, feature, reading, service
+from orchestrator.calendars import client, event_notices, reading, service
 from orchestrator.calendars.client import CalendarLogin, CalendarUnreadable
 from orchestrator.calendars.feature import CalendarFeature
 from orchestrator.calendars.reading import NotACalendar
@@ -402,7 +402,7 @@ class Host:
         """Let time pass, read what is due, announce what is due, and return all texts that were queued."""
         self.harness.clock.pass_ms(round(minutes * 60_000))
         await self.feature.read_due()
-        await self.feature.announce()
+        await self.feature.event_notices.queue_due()
         return [one.text for one in await self.harness.outgoing()]
 
     def event(self, minutes: float, title: str = "dentist", **changes: Any) -> CalendarEvent:
@@ -443,7 +443,7 @@ async def test_one_event_that_is_repeated_without_measure_does_not_flood_the_cha
     host.events = [*flood, host.event(20)]
     await host.follow()
     texts = await host.after(0)
-    assert len([text for text in texts if "flood" in text]) == feature.MAX_NOTICES_A_DAY
+    assert len([text for text in texts if "flood" in text]) == event_notices.MAX_NOTICES_A_DAY
     assert "dentist" in texts[-1]
     assert await host.after(1) == texts
     host.events = [host.event(25 * 60, "flood")]
@@ -479,7 +479,7 @@ async def test_no_message_comes_after_the_start_or_where_none_is_wanted(host: Ho
     await host.follow()
     await host.feature.read_due()
     host.harness.clock.pass_ms(11 * 60_000)
-    await host.feature.announce()
+    await host.feature.event_notices.queue_due()
     assert await host.harness.outgoing() == []
 
 

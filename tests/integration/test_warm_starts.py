@@ -40,7 +40,7 @@ from orchestrator.groups.host_context import HostContext
 from orchestrator.home.directory import Home
 from orchestrator.home.settings import Settings
 from orchestrator.queue.dispatcher import Containers, Dispatcher
-from orchestrator.queue.foresight import DUE_WITHIN_MS
+from orchestrator.queue.warm_start_policy import DUE_WITHIN_MS
 from orchestrator.queue.warm_starts import WarmStarts
 from orchestrator.store.money import budgets
 from orchestrator.store.runs import runs

@@ -18,7 +18,7 @@ from orchestrator.domain.values import (
     TurnKind,
     TurnState,
 )
-from orchestrator.queue import foresight, next_turns
+from orchestrator.queue import next_turns
 
 
 def a_turn(number: int, folder: str = "family", **changes: object) -> Turn:
@@ -107,9 +107,11 @@ class Harness:
 
     def expect(self, folder: str, *, is_isolated: bool) -> None:
         """Start a container ahead of a turn of this group, if one is of use."""
-        expected = foresight.ExpectedTurn(folder=Folder(folder), sign=Sign.TYPING, is_isolated=is_isolated)
+        expected = warm_start_policy.ExpectedTurn(
+            folder=Folder(folder), sign=Sign.TYPING, is_isolated=is_isolated
+        )
         turns, runs = list(self.turns.values()), list(self.runs.values())
-        for one in foresight.choose(
+        for one in warm_start_policy.choose(
             [expected],
             turns,
             runs,

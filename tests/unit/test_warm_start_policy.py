@@ -8,7 +8,7 @@ from dataclasses import replace
 from orchestrator.base.wakeups import Wakeup
 from orchestrator.domain.turn_signs import MAX_SIGNS, Sign, TurnSign, TurnSigns
 from orchestrator.domain.values import ChatJid, Folder, LiveRun, RunState, Turn, TurnKind, TurnState
-from orchestrator.queue.foresight import MAX_UNUSED_IN_A_ROW, ExpectedTurn, choose
+from orchestrator.queue.warm_start_policy import MAX_UNUSED_IN_A_ROW, ExpectedTurn, choose
 from tests.support.queue_harness import a_run, a_turn
 
 NOW = 1_000_000
