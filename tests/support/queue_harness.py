@@ -18,7 +18,7 @@ from orchestrator.domain.values import (
     TurnKind,
     TurnState,
 )
-from orchestrator.queue import next_turns
+from orchestrator.queue import next_turns, warm_start_policy
 
 
 def a_turn(number: int, folder: str = "family", **changes: object) -> Turn:
