@@ -211,7 +211,9 @@ async def _compose(
 
     The turn is that of a scheduled task, the command to compact the conversation, one with a ready prompt or
     about ended polls, or one of messages in a chat. If the messages that ask something do not all fit into a
-    prompt, the turn is split: the others get a turn of their own. The arguments are those of `compose`.
+    prompt, the turn is split: the others get a turn of their own. `run_id` is the run that gets the order,
+    `name` the assistant's name. `brief` returns the part of the dashboard to show; None to show nothing of
+    it.
     """
     if turn.task_id is not None:
         return await _compose_task(tx, turn, turn.task_id, run_id=run_id, zone=zone, now_ms=now_ms)

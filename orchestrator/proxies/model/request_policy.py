@@ -116,8 +116,10 @@ def read_request(
 ) -> tuple[RequestFacts, dict[str, Any]]:
     """Check a request, and return its facts and its body as a JSON object; an empty one for an empty body.
 
-    `is_open` says whether the group's containers reach the internet anyway. The other arguments and the
-    errors are those of `check_request`.
+    `may_search` says whether the service may search the web for it, `is_open` whether the group's containers
+    reach the internet anyway. `features` are those that the owner lets the group pay for.
+
+    Raises `ProxyRefused`: its JSON is ambiguous (400), or it requests what its group may not (403).
     """
     if not body:
         return RequestFacts(), {}
