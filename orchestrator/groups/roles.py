@@ -162,7 +162,7 @@ def speaks_for(role: Role, askers: Collection[Role], *, is_only_asker: bool) -> 
     return bool(askers) and all(rank(role) < rank(asker) for asker in askers)
 
 
-def notice(role: Role, rights: Rights) -> str:
+def prompt_line(role: Role, rights: Rights) -> str:
     """Return the line of a prompt that tells the agent for whom it works, and what it may not do for them."""
     acts = "; ".join(
         _ACTS[permission]

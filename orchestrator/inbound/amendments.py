@@ -32,7 +32,7 @@ DELETED = "deleted by its sender"
 DELETED_BY_OTHERS = "deleted by a moderator"
 WITHDRAWN = "withdrawn: every message that asked was deleted or asks for nothing any more"
 EDIT_OF_READ = "edit of a message that was read"
-EDIT_OF_OTHERS = "its new words are asked in another turn"
+ASKED_IN_ANOTHER_TURN = "its new words are asked in another turn"
 FILE_CAME = "its file came, or never will"
 
 
@@ -135,7 +135,7 @@ async def edit(
         # text asks in a turn of its own: it neither gains rights nor takes any from others.
         if is_request and restricted_to != (turn.role if turn.is_restricted else None):
             in_its_place = await _in_place_of(tx, message, target)
-            await messages.release(tx, target.seq, reason=EDIT_OF_OTHERS)
+            await messages.release(tx, target.seq, reason=ASKED_IN_ANOTHER_TURN)
             await _withdraw_if_unrequested(tx, turn, now_ms=now_ms)
             return in_its_place
         await messages.rewrite(tx, target.seq, message.text, is_request=is_request)

@@ -1,7 +1,9 @@
 """Apply the owner's answers in the main chat to requests.
 
-Requests of agents: `allow 7`, `always allow 7`, `refuse 7`. Requests of chats that call Andy and have no
-group: `register 3`, `register 3 as NAME`, `ignore 3`, `block 3`.
+Requests of agents: `allow 7`, `always allow 7`, `refuse 7`, `refuse all`, `refuse all FOLDER`.
+
+Requests of chats that call Andy and have no group: `register 3`, `register 3 as NAME`, `ignore 3`,
+`ignore all`, `block 3`.
 """
 
 from __future__ import annotations
@@ -50,9 +52,10 @@ _KOREAN = {
 async def answer(tx: Tx, group: Group, text: str, *, role: Role, now_ms: int) -> str | None:
     """Carry out the decision in an owner's message, such as `allow 7` or `register 3`, and return the reply.
 
-    The message counts only in the main group, from a person who may give commands there, and if it is nothing
-    but the decision: a sentence that contains one is for the agent. None for any other message, and if no
-    request has the number.
+    `refuse all` and `ignore all` decide all waiting requests of agents or of chats at once. The message
+    counts only in the main group, from a person who may give commands there, and if it is nothing but the
+    decision: a sentence that contains one is for the agent. None for any other message, and if there is no
+    such request.
 
     Args:
         tx: the transaction.

@@ -349,6 +349,7 @@ class Intake:
         If the message deletes an earlier one, its text is removed from the question to the owner. `may_ask`
         says whether the owner's list of senders allows the sender to ask.
         """
+        # Strangers can create any number of chats, so old ones that nothing refers to are deleted.
         await chats.forget_unused(tx, newest=MAX_UNUSED_CHATS, excluded=message.chat_jid)
         if message.deletes is not None:
             await access_requests.blank(tx, message.chat_jid, message.deletes, sender=message.sender)
@@ -405,6 +406,7 @@ class Intake:
             # reminder.
             return await self._store(tx, message, group, asker)
         if message.deletes is not None:
+            # The deleted message may have been a vote in a poll, which then no longer counts.
             for voter in await people.addresses_of(tx, message.sender):
                 await polls.take_back(tx, group.folder, message.deletes, voter=voter)
             return _accepted_as(await amendments.delete(tx, message, now_ms=self._clock.now_ms()))
@@ -425,6 +427,7 @@ class Intake:
             )
             if isinstance(edit_result, Amendment):
                 return _accepted_as(edit_result)
+            # The edited message is unknown, was read, or is asked anew: the edit goes on as a message.
             message = edit_result
         command = triggers.session_command(message.text, group, name=self._name)
         if command is not None and asker.may_ask and message.ignored is None:
@@ -438,7 +441,8 @@ class Intake:
     async def _take_vote(self, tx: Tx, message: Inbound, group: Group, asker: Asker) -> Accepted | None:
         """Count a message that votes in one of Andy's polls, and return the outcome.
 
-        None for any other message, and for a counted text that is then handled like any other message.
+        A person votes by the messenger's poll or by a text. None for a message that is no vote, and for a
+        counted text that answers no question of the dashboard: the caller handles it like any other text.
         """
         counted = await self._count_vote(tx, message, group)
         if counted is None:
@@ -492,14 +496,15 @@ class Intake:
     async def _store_vote(self, tx: Tx, counted: CountedVote, group: Group, asker: Asker) -> Accepted:
         """Store the message of a counted vote, and return the outcome.
 
-        It replaces the message of the person's previous vote if no agent has read that. If the vote starts a
-        turn, a question to the agent, the turn waits a while for further votes. If the vote chooses the same
-        as the person's previous one, its message is not stored.
+        It replaces the message of the person's previous vote (`edits` of the message) if no agent has read
+        that. If the vote starts a turn, a question to the agent, the turn waits a while for further votes. If
+        the vote chooses the same as the person's previous one, its message is not stored.
         """
         message, now_ms = counted.message, self._clock.now_ms()
         if not counted.is_new:
             return Accepted(outcome="dropped", reason=polls_rules.VOTE)
-        # A vote of somebody who may not ask starts no turn, but it counts: nothing is explained to them.
+        # A vote of somebody who may not ask counts but starts no turn. As it counts, they get no text that
+        # they may not ask.
         starts_turn = counted.starts_turn and asker.may_ask
         if message.edits is not None:
             restricted_to = asker.role if asker.is_restricted else None
@@ -525,6 +530,7 @@ class Intake:
         stop_reply = None
         if self._stop is not None:
             stop_reply = await self._stop(tx, group, message, text, is_asked=is_asked, role=asker.role)
+        # A stop is a command for the host, not for an agent; undo and forget mark their replies themselves.
         reply = ReplyAtOnce(stop_reply, is_for_host=True) if stop_reply is not None else None
         if reply is None and self._undo is not None:
             reply = await self._undo(tx, group, message, text, is_asked=is_asked, role=asker.role)
@@ -540,10 +546,11 @@ class Intake:
     async def _record_reply(
         self, tx: Tx, message: Inbound, group: Group, reply: ReplyAtOnce, asker: Asker
     ) -> Accepted:
-        """Store a message that needed no agent in a turn of its own, which has ended already.
+        """Store a message that needed no agent in a turn that has ended already, and return the outcome.
 
-        A turn is a question to the agent. The reply is put into the outbox unless its text is empty. A
-        command for the host is recorded as one, so that no agent reads it as a request. Return the outcome.
+        The turn, normally a question to the agent, is the one that `reply` names, or else a new one, to which
+        the changes that the message made are assigned. The reply is put into the outbox unless its text is
+        empty. A command for the host is recorded as one, so that no agent reads it as a request.
         """
         now_ms = self._clock.now_ms()
         turn_id = reply.turn_id
@@ -575,9 +582,10 @@ class Intake:
     async def _act_at_once(
         self, tx: Tx, group: Group, message: Inbound, text: str, asker: Asker, *, is_asked: bool, now_ms: int
     ) -> ReplyAtOnce | None:
-        """Decide a request of an agent, or change the dashboard, as a message says; return the reply.
+        """Allow or refuse what an agent asked for, or change the dashboard, as a message says.
 
-        None if the message requests neither. The changes can be undone later like those of an agent.
+        Return the reply; None if the message says neither. The changes can be undone later like those of an
+        agent: they are recorded under `PROVISIONAL` until the message has a turn.
 
         Args:
             tx: the transaction.
@@ -656,8 +664,9 @@ class Intake:
     async def _store(self, tx: Tx, message: Inbound, group: Group, asker: Asker) -> Accepted:
         """Store a message and return the outcome.
 
-        A message that asks something joins a turn, a question to the agent; any other is stored as context. A
-        sender who may not ask because of their role gets one text about that.
+        A message that asks something joins a turn, a question to the agent, and wakes an agent that wakes by
+        itself. Any other is context: it joins the queued turn of its chat, if there is one. A sender who may
+        not ask because of their role gets one text about that.
         """
         now_ms = self._clock.now_ms()
         reason = message.ignored or await self._why_ignored(tx, message, group)
@@ -729,7 +738,7 @@ async def _asker(tx: Tx, message: Inbound, group: Group, *, is_listed: bool) -> 
 
 
 async def _join(tx: Tx, message: Inbound, group: Group, asker: Asker, *, now_ms: int) -> TurnId:
-    """Return the queued turn, a question to the agent, that a message which asks something joins.
+    """Return the queued turn (a question to the agent) for a message that asks something.
 
     If no queued turn has the rights of the message's sender, one is created.
     """
@@ -844,7 +853,10 @@ async def _with_stored_quote(tx: Tx, message: Inbound) -> Inbound:
 
 
 async def _is_addressed(tx: Tx, message: Inbound) -> bool:
-    """Return whether a message mentions the assistant's account or replies to one of its messages."""
+    """Return whether a message is for the assistant: it mentions its account or replies to a message of it.
+
+    `message.is_call` says that the messenger itself reports this.
+    """
     if message.is_call or message.quote is None:
         return message.is_call
     quoted = await messages.find(tx, message.chat_jid, message.quote.message_id)

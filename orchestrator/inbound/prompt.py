@@ -211,7 +211,9 @@ async def _compose(
 
     The turn is that of a scheduled task, the command to compact the conversation, one with a ready prompt or
     about ended polls, or one of messages in a chat. If the messages that ask something do not all fit into a
-    prompt, the turn is split: the others get a turn of their own. The arguments are those of `compose`.
+    prompt, the turn is split: the others get a turn of their own. `run_id` is the run that gets the order,
+    `name` the assistant's name. `brief` returns the part of the dashboard to show; None to show nothing of
+    it.
     """
     if turn.task_id is not None:
         return await _compose_task(tx, turn, turn.task_id, run_id=run_id, zone=zone, now_ms=now_ms)
@@ -261,7 +263,8 @@ async def _compose_chat(
 
     The prompt shows the `requests`, the messages that ask something, among the other messages since the last
     answer. A turn with restricted rights is shown only what its sender may read. `places` names the chats of
-    a group that has several; None for a group with one. The other arguments are those of `compose`.
+    a group that has several; None for a group with one. `run_id` is the run that gets the order, `name` the
+    assistant's name. `brief` returns the part of the dashboard to show; None to show nothing of it.
     """
     assert turn.last_seq is not None
     rights = roles.rights_of(turn.role, settings.of(group))
@@ -284,9 +287,9 @@ async def _compose_chat(
     board = None if brief is None or not reads_history else await brief(tx, turn, group)
     shown = _with_requests(context, requests, zone, places)
     notes = await _notes_of(tx, group, requests) if reads_history else []
-    notice = None
+    role_line = None
     if turn.is_restricted:
-        notice = roles.notice(turn.role, rights)
+        role_line = roles.prompt_line(turn.role, rights)
     return TurnOrder(
         run=run_id,
         turn=turn.id,
@@ -300,7 +303,7 @@ async def _compose_chat(
             places=places,
             notes=notes,
             roles_shown=await _unusual_roles(tx, group, shown),
-            notice=notice,
+            role_line=role_line,
             polls=await _poll_lines(tx, turn, shown, zone),
         ),
         requests=tuple(
@@ -389,7 +392,7 @@ async def _places(tx: Tx, turn: Turn, group: Group) -> TurnPlaces | None:
 async def _compose_task(
     tx: Tx, turn: Turn, task_id: str, *, run_id: RunId, zone: ZoneInfo, now_ms: int
 ) -> TurnOrder:
-    """Return the order of a scheduled task; its prompt begins with a notice that no person asks now.
+    """Return the order of a scheduled task; its prompt begins with a line that no person asks now.
 
     `run_id` is the run of the container that gets the order; the zone is the group's.
     """
@@ -456,7 +459,7 @@ def render(
     places: TurnPlaces | None = None,
     notes: Sequence[str] = (),
     roles_shown: Mapping[Seq, Role] | None = None,
-    notice: str | None = None,
+    role_line: str | None = None,
     polls: Sequence[str] = (),
 ) -> str:
     """Return the prompt of a turn: a header, the dashboard, notes, notices and polls, then messages as XML.
@@ -473,7 +476,7 @@ def render(
             first line names the chat of the answer. None for a group with one chat.
         notes: the notes about the people who ask.
         roles_shown: the roles of senders, by the numbers of their messages.
-        notice: what the agent may not do for a sender with restricted rights; None if there is none.
+        role_line: what the agent may not do for a sender with restricted rights; None if there is none.
         polls: the polls that the messages answer, as XML.
     """
     lines: list[str] = []
@@ -492,8 +495,8 @@ def render(
         preamble.append(f"<notes_of_who_asks>\n{listed}\n</notes_of_who_asks>")
     if any(is_hook(message.sender) for message in context):
         preamble.append(HOOK_NOTICE)
-    if notice is not None:
-        preamble.append(notice)
+    if role_line is not None:
+        preamble.append(role_line)
     preamble += polls
     header = _header(zone, now_ms, chat=places.asked_in if places else None)
     return "\n".join([header, *preamble, opening, *reversed(lines), "</messages>"])

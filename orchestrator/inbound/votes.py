@@ -45,8 +45,9 @@ class CountedVote:
 async def count(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms: int) -> CountedVote | None:
     """Store the vote that a message contains, and decide whether it starts a turn, a question to the agent.
 
-    Return None for a message that is no valid vote in an open poll of this group, such as an edit. Also None
-    if a newer vote of the person is stored, or too many others have voted.
+    The message itself is not stored here: the result has the one to store. Return None for a message that is
+    no valid vote in an open poll of this group, such as an edit. Also None if a newer vote of the person is
+    stored, or too many others have voted.
 
     Args:
         tx: the transaction.
@@ -76,6 +77,7 @@ async def count(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms
         chosen=chosen,
         voted_ms=message.sent_ms,
         vote_id=message.id,
+        # The stored message that shows the vote: the previous vote's, if `_message_for` made an edit of it.
         message_id=stored_as.edits or message.id,
     )
     if not await polls.put_vote(tx, poll, vote):
@@ -129,8 +131,10 @@ async def _message_for(
 ) -> Inbound:
     """Return the message to store for a vote, with the chosen options as its text and the poll as its quote.
 
-    It is an edit of the person's previous vote if no agent has read that, else a message of its own. A vote
-    that starts a turn (`starts_turn`) edits only a previous vote that is part of a turn.
+    It is an edit of the person's previous vote if that is stored and no agent has read it, else a message of
+    its own. A vote that starts a turn (`starts_turn`) edits only a previous vote that is part of a turn. The
+    message is marked as ignored, for no agent to answer; `_store_vote` of the intake removes the mark if the
+    vote starts a turn.
 
     Args:
         tx: the transaction.
@@ -162,9 +166,9 @@ async def _starts_turn(
 ) -> bool:
     """Return whether a new vote starts a turn, a question to the agent.
 
-    The poll's first vote does, a changed one, and that of the last person who had not voted. A vote that is
-    taken back starts none, nor does any vote in a poll of a dashboard question. No poll starts more than
-    `MAX_STARTED_TURNS`.
+    A vote does as long as no vote of its poll has started one; later a changed vote does, and that of the
+    last person who had not voted. A vote that is taken back starts none, nor does any vote in a poll of a
+    dashboard question. No poll starts more than `MAX_STARTED_TURNS`.
 
     `chosen` are the indexes of the chosen options. `previous` is the earlier vote of the same person; None if
     they had none.

@@ -258,7 +258,7 @@ def _make_empty(directory: Path) -> None:
 def _remove(directory: Path) -> None:
     """Remove the directory with its files, as far as possible.
 
-    If a command writes into it meanwhile, that is tried again, `REMOVE_TRIES` times in all.
+    The removal is tried `REMOVE_TRIES` times, because a command may write into the directory meanwhile.
     """
     for _ in range(REMOVE_TRIES):
         shutil.rmtree(directory, ignore_errors=True)

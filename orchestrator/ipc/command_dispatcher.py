@@ -169,19 +169,20 @@ class CommandDispatcher:
         self._bus = bus
 
     async def handle(self, group: Group, name: str, body: bytes, *, written_ms: int | None = None) -> Reply:
-        """Carry out the command in a request file of the group's container, and return the reply to it.
+        """Carry out the command in a request of the group's container, and return the reply to it.
 
-        `body` is the file's content. The file's `name` and content identify the request if it has no id; a
-        request that comes again gets its earlier reply. `written_ms` is the time when the file was written,
-        in epoch milliseconds; None if there is no file. The group is read again to decide what is allowed: it
-        may have changed since `group` was read.
+        `name` and `body` are the name and the content of the request's file; they identify a request that has
+        no id. A request that comes again gets its earlier reply. `written_ms` is the time when the file was
+        written, in epoch milliseconds; None counts as now. The group is read again to decide what is allowed:
+        it may have changed since `group` was read.
 
         Raises:
             WireError: the file contains no command; nothing was done.
         """
         command = parse_command(body)
         request_id = command.request_id or fallback_id(name, body)
-        # Slow work is done before the transaction: a second of it there would hold up every other writer.
+        # Slow work, which is copying a file, searching, or calling a context tool, is done before the
+        # transaction: a second of it there would hold up every other writer.
         file = await self._copy_for(group, command, request_id)
         early_result = await self._act_early(group, command, request_id, written_ms)
         prepared = _Prepared(file=file, early_result=early_result, written_ms=written_ms)
@@ -272,14 +273,15 @@ class CommandDispatcher:
     ) -> CommandResult | None:
         """Call a context tool, which writes files, and return its result.
 
-        None if this host has no such tools.
+        None if this host has no such tools. Refused in a turn of an isolated task, except for looking up what
+        is known about people, which leaves no notes.
         """
         if self._contexts is None:
             return None
         # An isolated task has a session of its own. Its notes would appear in the group's conversation, in
         # which the task was never mentioned.
-        is_about_person = command.tool == MEMORY and command.arguments.get("action") == "person"
-        if turn is not None and turn.is_isolated and not is_about_person:
+        looks_up_people = command.tool == MEMORY and command.arguments.get("action") == "person"
+        if turn is not None and turn.is_isolated and not looks_up_people:
             return refused("apart", abilities.ISOLATED)
         reply = await self._contexts.use(
             asker.group,
@@ -317,7 +319,8 @@ class CommandDispatcher:
     ) -> Reply:
         """Carry out a command in the transaction, and return the reply.
 
-        The reply is recorded, unless the command only reads stored texts, and an audit entry is added.
+        The reply is recorded, unless the command only reads stored texts, and an audit entry is added. A
+        reply that the agent no longer waits for may also be sent to the chat that asked.
         """
         now_ms = self._clock.now_ms()
         # Read again: the group may have changed, or be gone, since the batch of requests was begun.
@@ -419,7 +422,10 @@ class _Asker:
 
 
 async def _asker(tx: Tx, group: Group, turn: Turn | None, *, written_ms: int | None, now_ms: int) -> _Asker:
-    """Return for whom a request is made: their role is the lowest of its turn and of a restricted container.
+    """Return for whom a request is made, with the role that decides what the request may do.
+
+    It is the role with the fewest rights among that of the turn and those of the group's restricted
+    containers; without any of them, the owner's.
 
     The turn alone proves little: a container may name any turn of its group, and leave requests behind when
     it ends. If a restricted container ran when the file was written, the file is from it, because no other

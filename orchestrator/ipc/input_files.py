@@ -151,13 +151,13 @@ class RemainingInput:
 
 
 def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[RemainingInput]:
-    """Remove files for ended runs, and unreadable ones; a missing directory counts as empty.
+    """Remove files whose runs are all over, and unreadable ones; a missing directory counts as empty.
 
     `is_over` returns whether the run with an id is over. Call this while nothing is written there, because
     half a file counts as unreadable. At most `MAX_LEFT` files are looked at.
 
     Returns:
-        Those of the files that remain, which are for other runs, oldest first.
+        The files with a run that is not over, oldest first.
 
     Raises:
         MailboxError: `input_dir` is not the directory that the host made.

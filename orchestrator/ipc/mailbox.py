@@ -133,7 +133,7 @@ class Mailbox:
         """Read entries of an open directory until a limit is reached; remove those that are no requests.
 
         At most `limit` requests are read; the removed entries and the bytes are limited, too. Entries with a
-        name in `without` are ignored.
+        name in `without` are ignored. Files that may still be being written are left for later.
         """
         survey = entries.survey(directory_fd, MAX_ENTRIES)
         requests: list[RequestFile] = []
@@ -147,7 +147,8 @@ class Mailbox:
             if len(requests) >= limit or len(rejections) >= MAX_REJECTIONS or read_bytes >= MAX_PASS_BYTES:
                 has_more = True
                 break
-            # In a full directory no file is left alone, or unfinished ones could hide all others without end.
+            # In a full directory (`is_cut`) no file is left for later, or unfinished ones could hide all
+            # others without end.
             entry = self._read_entry(directory_fd, name, has_grace=not survey.is_cut)
             if isinstance(entry, RequestFile):
                 requests.append(entry)
@@ -213,10 +214,11 @@ def is_partial(name: str) -> bool:
 def may_be_unfinished(name: str, unchanged_ms: int) -> bool:
     """Return whether the writing of a regular file may still go on, `unchanged_ms` after its last change.
 
-    It may go on for `UNFINISHED_MS` if the name marks an unfinished file, and for `SETTLE_MS` if a person or
-    program wrote the file directly, without renaming. If `unchanged_ms` is below zero, the file's time is
-    ahead of the host's clock and says nothing: return False for a directly written file, whose content has to
-    be looked at.
+    It may go on for `UNFINISHED_MS` if the name marks an unfinished file. A file with a unique name was
+    renamed into place and is finished; any other was written directly, which may go on for `SETTLE_MS`. If
+    `unchanged_ms` is below zero, the file's time is ahead of the host's clock and says nothing: return True
+    if the name marks an unfinished file, and False for any other, whose content has to be looked at. Always
+    False for an unprintable name.
     """
     if not name.isprintable():  # no request file has such a name, so there is nothing to wait for
         return False

@@ -227,7 +227,8 @@ class MailboxWorker:
     async def _handle_directory(self, group: Group, directory: str) -> None:
         """Handle a batch of requests in one mailbox of a group: `directory` is its name.
 
-        The number of requests counts for the group's rate. Rejected files are logged and audited.
+        Requests that wait after a failure are left out. The number of requests counts for the group's rate.
+        Rejected files are logged and audited.
         """
         mailbox = Mailbox(
             self._root / group.folder / directory,
@@ -324,7 +325,10 @@ class MailboxWorker:
             failures.pop(request_key, None)
 
     def _pause(self, folder: Folder, failure: _Failure, error: BaseException) -> None:
-        """Count a failure of a request, and let the request wait before it is tried again or set aside."""
+        """Count a failure of a request, and let the request wait before it is handled again.
+
+        After `MAX_TRIES` failures it is set aside when it is handled next, so that needs no wait.
+        """
         # Any later error is not one of its handling, but of setting it aside.
         if failure.tries < MAX_TRIES:
             failure.reason = type(error).__name__
@@ -336,7 +340,7 @@ class MailboxWorker:
             failure.is_paused = False
             self._watcher.wake(folder)
 
-        seconds = 0 if failure.tries == MAX_TRIES else RETRY_SECONDS * failure.tries  # set aside at once
+        seconds = 0 if failure.tries == MAX_TRIES else RETRY_SECONDS * failure.tries
         asyncio.get_running_loop().call_later(seconds, end)
 
     async def _reply_to(

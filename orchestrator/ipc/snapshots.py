@@ -219,7 +219,8 @@ class SnapshotWriter:
     async def _put(self, path: Path, content: Any, uncompared: dict[str, str] | None = None) -> None:
         """Write a JSON file if its `content` has changed since it was written last.
 
-        Fields in `uncompared` are added to it, but do not count as a change. A failure is only logged.
+        Fields in `uncompared` are added to it, but do not count as a change. A failure is only logged; a
+        missing directory is none.
         """
         text = json.dumps(content, ensure_ascii=False)
         if self._written.get(path) == text:

@@ -377,7 +377,7 @@ async def _reason_not_to_ask(tx: Tx, folder: Folder, *, now_ms: int) -> str | No
 def _refusal_reason(decision: Approval | str) -> str | None:
     """Return the text for the agent on why its request is refused; None if it is allowed.
 
-    `decision` is a text if the owner was not asked.
+    `decision` is that text itself if the owner was not asked.
     """
     if isinstance(decision, str):
         return decision

@@ -395,7 +395,11 @@ class ContainerProxies:
 
         Every other answer is returned unchanged, and so is one to a run that has no other service to move to.
         """
-        if answered.error is not ModelError.OUTAGE or identity.turn_id is None or not identity.has_other:
+        if (
+            answered.error is not ModelError.OUTAGE
+            or identity.turn_id is None
+            or not identity.other_service_answers
+        ):
             return answered
         async with self._reader.reading() as tx:
             outage = await turn_outages.of_turn(tx, identity.turn_id)
@@ -476,11 +480,11 @@ class ContainerProxies:
             # For the service of `.env`, which cannot be removed, `holder.service` is None.
             removed_service=holder.service if service is None else None,
             model=holder.model,
-            # The turn may move only to a service that it has not left, or that has answered again since. But
-            # `has_other` is True also if it has left all the others.
+            # The turn may move only to a service that it has not left, or that has answered the host since.
+            # `other_service_answers` is True also if it has left all the others.
             may_move=holder.turn_id is not None and self._could_move(holder, config),
-            has_other=holder.turn_id is not None
-            and self.models.has_other(
+            other_service_answers=holder.turn_id is not None
+            and self.models.other_service_answers(
                 holder.service or OF_DOTENV,
                 config,
                 holder.kind or TurnKind.CHAT,

@@ -202,7 +202,10 @@ class McpGateway:
             )
 
     async def _check_allowed(self, server: McpServer, identity: RunIdentity, message: McpMessage) -> None:
-        """Raise `_MessageRefused` if the message starts a task, or the owner does not allow it."""
+        """Raise `_MessageRefused` if the message concerns a task of MCP, or the owner does not allow it.
+
+        `NO_TASKS` says why no such task is passed on.
+        """
         reason = NO_TASKS if message.is_of_task else None
         if reason is None and self._approve is not None:
             reason = await self._approve(identity, server.name, message)

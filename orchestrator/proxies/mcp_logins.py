@@ -92,7 +92,10 @@ class McpLogin(BaseModel):
     """The code with which a renewal was finally refused, such as `invalid_grant`."""
 
     def is_spent(self, now_ms: int) -> bool:
-        """Return whether the token has expired, or will within `LEEWAY_MS` or the last tenth of its time."""
+        """Return whether the token has expired or is about to.
+
+        It is about to for the last `LEEWAY_MS` or the last tenth of its time, whichever is shorter.
+        """
         if self.expires_ms is None:
             return False
         lifetime_ms = max(0, self.expires_ms - self.obtained_ms)
@@ -231,8 +234,8 @@ class McpTokens:
     async def note_wanted_scope(self, server: McpServer, scope: str) -> None:
         """Store that a server demands more rights, so that the next login requests them, too.
 
-        Nothing is stored without a login or a scope, if all rights are longer than `MAX_SCOPE_CHARS`, or if
-        the file cannot be written.
+        Nothing is stored without a login or a scope, if all rights together have more than `MAX_SCOPE_CHARS`
+        characters, or if the file cannot be written.
         """
         login = await asyncio.to_thread(read, self._data, server)
         if login is None or not scope:

@@ -184,7 +184,7 @@ class _Flow:
                 "mcp-protocol-version": PROTOCOL_VERSION,
             },
         )
-        self._is_open = False
+        self._needs_no_login = False
         """Whether the server answers without a login."""
         self._authorise: Authorise | None = None
         self._redirect_result: AuthorizationCodeResult | None = None
@@ -264,7 +264,7 @@ class _Flow:
         flow = self.provider.async_auth_flow(self._first_request)
         try:
             outgoing = await anext(flow)
-            # Without a refresh token the package does not renew, and sends the first message at once.
+            # Without a refresh token the package does not renew, and sends the first request at once.
             if outgoing is self._first_request:
                 raise LoginRefused("no_refresh_token")
             answer = await self._send(outgoing)
@@ -316,7 +316,8 @@ class _Flow:
                 self._check_metadata()
             answer = await self._send(outgoing)
             if outgoing is self._first_request:
-                self._is_open = answer.is_success
+                self._needs_no_login = answer.is_success
+                # A challenge makes the package start a login, even at a server that answers without one.
                 answer = _challenge(answer, scope)
             try:
                 outgoing = await flow.asend(answer)
@@ -331,7 +332,7 @@ class _Flow:
         """
         metadata = self.provider.context.oauth_metadata
         if metadata is None:
-            beginning = "The server answers without a login, and" if self._is_open else "The server"
+            beginning = "The server answers without a login, and" if self._needs_no_login else "The server"
             raise LoginRefused(f"{beginning} names no authorisation server whose metadata can be used.")
         if "S256" not in (metadata.code_challenge_methods_supported or ()):
             raise LoginRefused("Its authorisation server does not say that it takes PKCE with S256.")
@@ -364,7 +365,7 @@ class _Flow:
         return self._redirect_result
 
     async def _send(self, outgoing: httpx2.Request) -> httpx2.Response:
-        """Send one request of the flow and return the answer, with an empty body for the first message.
+        """Send one request of the flow and return the answer, with an empty body for the first request.
 
         Of the package's headers, only those in `_SENT_HEADERS` are sent.
 
@@ -389,7 +390,7 @@ class _Flow:
         try:
             async with asyncio.timeout(ANSWER_SECONDS), self._upstream.send(request) as answer:
                 content = b""
-                # The body of the answer to the first message is not needed, and may be a stream without an
+                # The body of the answer to the first request is not needed, and may be a stream without an
                 # end.
                 if outgoing is not self._first_request:
                     if not answer.is_plain:
@@ -471,7 +472,7 @@ def _client_of_owner(request: LoginRequest) -> OAuthClientInformationFull | None
 
 
 def _challenge(answer: httpx2.Response, scope: str | None) -> httpx2.Response:
-    """Return the MCP server's answer to the first message as a challenge (401), which starts a login.
+    """Return the MCP server's answer to the first request as a challenge (401), which starts a login.
 
     A server that answers without a login may demand one for its tools only, so its answer becomes a
     challenge, too. `scope` are the rights to demand in it; None for those that the server names.

@@ -52,6 +52,7 @@ class NameLookups:
         try:
             async with asyncio.timeout(self._seconds):
                 await share_limit.acquire()
+                # It releases `share_limit` when the lookup has ended.
                 return await self._start_lookup(host, port, share_limit)
         except TimeoutError:
             raise LookupRefused("the name was not looked up in time: its name server may be silent") from None

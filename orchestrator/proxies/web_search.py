@@ -265,7 +265,7 @@ class WebSearch:
         self._admission.usage_writer.note(event, entry)
 
     async def _notify_owner(self, service: SearchService, failure: SearchFailed) -> None:
-        """Notify the owner of a search service's fault and its fix, at most once a day for each service."""
+        """Notify the owner of a search service's fault and its fix; of the same fault at most once a day."""
         now_ms = self._host.clock.now_ms()
         day = datetime.fromtimestamp(now_ms / 1000, self._host.settings.zone).date().isoformat()
         text = f"⚠️ Agents cannot search the web with {service.value}. {failure} Fix: {failure.fix}"

@@ -76,6 +76,7 @@ class ContainerSlots:
     def reserve(self) -> list[LiveRun]:
         """Reserve a slot for a turn that cannot start yet: the next that becomes free, or else a free one.
 
+        Without either, `coming` becomes negative: the turn waits for a slot that no closing run will free.
         Return the containers without work that the caller closes for it.
         """
         closed = self.make_room()
@@ -86,7 +87,11 @@ class ContainerSlots:
         return closed
 
     def close(self, runs: Sequence[LiveRun]) -> list[LiveRun]:
-        """Take the slots of those of `runs` that have no work. Return these runs, which the caller closes."""
+        """Take the slots of those of `runs` that have no work. Return these runs, which the caller closes.
+
+        Each slot counts as free at once if one more closing run may live beyond the cap (`overlap`),
+        otherwise as `coming`: it becomes free when the run has ended.
+        """
         closed = [run for run in self.spare if run in runs]
         for run in closed:
             self.spare.remove(run)

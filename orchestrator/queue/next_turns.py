@@ -104,7 +104,7 @@ def plan(
         runs: all live runs.
         cap: how many runs may be live at the same time.
         now_ms: the present time, in epoch milliseconds.
-        overlap: how many closing runs hold no slot.
+        overlap: how many closing runs may live beyond `cap`, and so hold no slot.
     """
     runs = [run for run in runs if run.state is not RunState.LEFT]
     turns = _with_starting(turns, runs)
@@ -152,7 +152,8 @@ def _with_starting(turns: Sequence[Turn], runs: Sequence[LiveRun]) -> list[Turn]
 def _ready(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> list[Turn]:
     """Return the next turn of each group that has none running, the most urgent first.
 
-    A chat turn may run beside a dashboard's worker, which can take minutes. A restricted turn runs alone.
+    A chat turn may run beside a dashboard's worker, which can take minutes. But a restricted turn, which has
+    only the rights of its senders, runs beside no other of its group.
     """
     running = [turn for turn in turns if turn.state is TurnState.RUNNING]
     worker_runs = {turn.run_id for turn in running if turn.kind is TurnKind.WORKER}

@@ -216,14 +216,16 @@ async def refuse(tx: Tx, turn: Turn, *, now_ms: int) -> None:
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms, is_own_fault=False)
     group = await groups.by_folder(tx, turn.folder)
     is_asked_by_owner = group is not None and group.is_main and turn.kind is TurnKind.CHAT
-    new_notices = [_notice(refusal) for refusal in refusals if refusal.notified_ms is None]
+    new_texts = [_text_for_owner(refusal) for refusal in refusals if refusal.notified_ms is None]
     for refusal in refusals:
         if refusal.notified_ms is None:
             await model_refusals.note_notified(tx, refusal.id, now_ms=now_ms)
             if not is_asked_by_owner:
-                await owner.notify(tx, _notice(refusal), about=f"model-refusal:{refusal.id}", now_ms=now_ms)
+                await owner.notify(
+                    tx, _text_for_owner(refusal), about=f"model-refusal:{refusal.id}", now_ms=now_ms
+                )
     if is_asked_by_owner:
-        await outbox.add_failure(tx, turn, "\n".join(new_notices) or failures.STILL_REFUSED, now_ms=now_ms)
+        await outbox.add_failure(tx, turn, "\n".join(new_texts) or failures.STILL_REFUSED, now_ms=now_ms)
     elif turn.kind is TurnKind.CHAT:
         await outbox.add_failure(tx, turn, failures.REFUSED, now_ms=now_ms)
     elif turn.kind is TurnKind.TASK:
@@ -237,7 +239,7 @@ def _cause(refusal: ModelRefusal) -> str:
     )
 
 
-def _notice(refusal: ModelRefusal) -> str:
+def _text_for_owner(refusal: ModelRefusal) -> str:
     """Return the text for the owner about a stored refusal of a model service, and what to do about it."""
     return failures.refusal_notice(
         refusal.cause, setting=refusal.setting, model=refusal.model, status=refusal.status

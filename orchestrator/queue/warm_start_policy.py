@@ -98,9 +98,10 @@ def _would_be_used(
 ) -> bool:
     """Return whether a container that is started now would be used if the expected turn `candidate` came.
 
-    It would not if the group has a container that the turn could use, or works on another turn. Nor would it
-    if the turn is expected only because of talk, and the last `MAX_UNUSED_IN_A_ROW` containers that were
-    started ahead for its group were not used. `unused_in_a_row` has the number of such containers by group.
+    It would not if the group has a container that the turn could use or that was abandoned, or if the group
+    works on another turn. Nor would it if the turn is expected only because of talk, and the last
+    `MAX_UNUSED_IN_A_ROW` containers that were started ahead for its group were not used. `unused_in_a_row`
+    has the number of such containers by group.
     """
     if candidate.sign is Sign.TALK and unused_in_a_row.get(candidate.folder, 0) >= MAX_UNUSED_IN_A_ROW:
         return False

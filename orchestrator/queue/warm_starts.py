@@ -122,7 +122,8 @@ class WarmStarts:
     async def _answerable_group(self, expected: ExpectedTurn) -> Group | None:
         """Return the group of an expected turn, if the turn could be answered now.
 
-        None if the group is gone, if its budget is spent, or if no model would answer the turn.
+        None if the group is gone, if its budget is spent, if no model would answer the turn, if a setting is
+        wrong, or if no Docker engine answers.
         """
         kind = TurnKind.TASK if expected.is_isolated else TurnKind.CHAT
         async with self._host.reader.reading() as tx:

@@ -475,7 +475,7 @@ async def test_a_service_that_was_down_over_a_restart_is_asked_for_a_model_that_
         await harness.add("far", far.url, model="qwen3")
         harness.proxies.failover.suspect("far", "qwen3")
         await harness.proxies.failover.test_once()
-        harness.proxies.failover._models.clear()  # as in a new process
+        harness.proxies.failover._failed_models.clear()  # as in a new process
         await harness.proxies.failover.load()
         assert harness.proxies.models.down == {"far"}
         works(far)

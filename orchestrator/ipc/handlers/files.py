@@ -6,6 +6,7 @@ import mimetypes
 import secrets
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import NoReturn
 
 from agent_runner.wire.mailbox import SendFile
 from orchestrator.domain.values import Attachment, ChatJid, Group
@@ -72,7 +73,7 @@ async def check_room(tx: Tx, group: Group, *, now_ms: int) -> None:
         raise TooManyFiles(f"{waiting} files have not been sent yet: wait until they are.")
 
 
-def no_files(folder: str, path: str) -> Attachment:
+def no_files(folder: str, path: str) -> NoReturn:
     """Refuse every file: for a host that sends none. Raises `FileRefused`."""
     del folder
     raise FileRefused(f"'{path}' cannot be sent: files are switched off here.")
@@ -94,7 +95,7 @@ class OutgoingFiles:
             FileRefused: files are switched off, or this one may not be sent, such as for its size.
         """
         if not self._limit:
-            return no_files(folder, path)
+            no_files(folder, path)
         target = self._directory / f"{_PREFIX}{secrets.token_hex(12)}"
         staged = attachments.take(self._home, folder, path, target, limit=self._limit)
         mime, _ = mimetypes.guess_type(staged.name)

@@ -42,10 +42,11 @@ NO_MODEL = (
 
 
 async def send_message(tx: Tx, caller: CommandCaller, command: SendMessage) -> CommandResult:
-    """Queue a text for a chat of the caller's group or, from main, for any chat.
+    """Queue a text for a chat.
 
-    Without a chat in the command, the text goes to the chat that the turn answers. In one turn, the same text
-    is sent to a chat only once. The command is refused when too many texts wait or were sent.
+    The command was authorised before: the chat is one of the caller's group or, from main, any. Without a
+    chat in the command, the text goes to the chat that the turn answers. In one turn, the same text is sent
+    to a chat only once. The command is refused when too many texts wait or were sent.
     """
     jid = ChatJid(command.chat_jid) if command.chat_jid else caller.chat
     turn = caller.turn
@@ -144,8 +145,8 @@ def _poll_of(caller: CommandCaller, command: SendPoll) -> Poll:
 async def react(tx: Tx, caller: CommandCaller, command: ReactToMessage) -> CommandResult:
     """Queue an emoji as a reaction to a message of the turn's chat. An empty emoji removes the reaction.
 
-    The command is refused outside of a turn, in a chat whose messenger has no reactions, when no such message
-    is found, and when too many texts wait or were sent.
+    The command is refused if the text is not one emoji, outside of a turn of a chat, in a chat whose
+    messenger has no reactions, when no such message is found, and when too many texts wait or were sent.
     """
     emoji, turn = command.emoji.strip(), caller.turn
     if emoji and not is_emoji(emoji):

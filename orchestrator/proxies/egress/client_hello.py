@@ -238,7 +238,8 @@ class LaterHellos:
         """Check a whole record and return the bytes that may be sent now.
 
         These are the record itself, nothing while a hello is incomplete, or all records of a checked hello.
-        Encrypted data that no hello offered ends all checks.
+        Encrypted data that no hello offered ends all checks. Other records, such as alerts, are passed on and
+        counted; after a change_cipher_spec, later handshake records may be encrypted.
 
         Raises:
             BadClientHello: a client never sends this record here.
@@ -284,8 +285,8 @@ class LaterHellos:
         if not self._may_be_hello(self._message):
             kind = self._message[0]
             self._message.clear()
-            # The kind of an encrypted message cannot be read: it is passed on, and the checks go on. A record
-            # that goes on with a message which looked like a hello so far is refused below.
+            # The kind of an encrypted message cannot be read: it is passed on, and the checks go on. But if
+            # its earlier records looked like a hello and were held, this one is refused below.
             if starts_message and self._may_be_encrypted:
                 return self._count_records(record)
             if kind not in _KEY_MESSAGES:

@@ -81,8 +81,8 @@ class _Reply:
     """An HTTP answer of a model service, as far as it was read."""
 
     status: int
-    kind: bytes
-    """The value of content-type; empty without one."""
+    content_type: bytes
+    """The value of that header; empty without one."""
     body: bytes
     is_streamed: bool = False
     """Whether the request demanded a stream of events."""
@@ -90,7 +90,7 @@ class _Reply:
     @property
     def error(self) -> ModelError | None:
         """The error that the reply stands for; None if it is a real answer."""
-        return classify(self.status, self.body, self.kind or None, is_streamed=self.is_streamed)
+        return classify(self.status, self.body, self.content_type or None, is_streamed=self.is_streamed)
 
     def document(self) -> dict[str, Any]:
         """Return the JSON object in the body; an empty one if there is none."""
@@ -372,7 +372,7 @@ def _texts(document: dict[str, Any]) -> list[str]:
 def _failure_detail(reply: _Reply) -> str:
     """Return one line that says what came instead of the expected answer, with the service's own reason."""
     if reply.error is ModelError.FOREIGN:
-        kind = reply.kind.decode("latin-1").partition(";")[0] or "nothing that it names"
+        kind = reply.content_type.decode("latin-1").partition(";")[0] or "nothing that it names"
         return f"HTTP {reply.status} with {kind}: no answer of the Messages API"
     error = reply.document().get("error")
     # A service that has the Messages API but not this model answers 404 as well, in the API's own form.

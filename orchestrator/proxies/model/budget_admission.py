@@ -86,7 +86,8 @@ class Admission:
         The reason for a refusal is recorded before the container gets it.
 
         Raises:
-            ProxyRefused: a budget is spent, the turn has sent too many requests, or nothing can be recorded.
+            ProxyRefused: a budget is spent, or the share of it that the turn's role may use; the turn has
+                sent too many requests; or nothing can be recorded.
         """
         # An answer that cannot be recorded would not count for any budget.
         if self.usage_writer.is_behind:

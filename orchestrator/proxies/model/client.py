@@ -36,7 +36,7 @@ class ClientSide:
         """The caller whose pace this counts for: the address, or the run once its token is known."""
         self.status: int | None = None
         """The answer's status, once it has started."""
-        self.is_early = False
+        self.has_early_stream = False
         """Whether a stream was started before the service's answer: only events can follow then."""
         self.is_answered = False
         """Whether the whole answer was sent."""
@@ -168,7 +168,7 @@ class ClientSide:
 
     async def begin_stream(self) -> None:
         """Start an answer that is a stream of events, before the service has started its own."""
-        self.is_early = True
+        self.has_early_stream = True
         await self.begin(200, [(b"content-type", b"text/event-stream; charset=utf-8")])
 
     async def ping(self) -> None:
@@ -177,7 +177,7 @@ class ClientSide:
 
     async def refuse(self, refusal: ProxyRefusal) -> None:
         """Send a refusal as the whole answer, or as the last event of a started stream."""
-        if self.is_early:
+        if self.has_early_stream:
             await self.write(b"event: error\ndata: " + refusal.body() + b"\n\n")
             await self.end()
             return

@@ -264,7 +264,8 @@ def _stamp(path: Path) -> _Stamp | None:
 def _parse(path: Path, *, is_strict: bool = True) -> dict[str, str]:
     """Return the values of `.env`, with the secrets of the files that its values `NAME_FILE` name. Blocks.
 
-    `is_strict` is that of `secrets_of_files`.
+    With `is_strict`, an unreadable file of a model service's credential raises `SettingError`; otherwise it
+    is skipped.
     """
     from dotenv import dotenv_values
 

@@ -63,9 +63,11 @@ class RunIdentity:
     """The model that its run uses; None leaves that to the agent."""
 
     may_move: bool = False
-    """Whether another service could continue its turn."""
-    has_other: bool = False
-    """Whether another service answers now, possibly one that its turn has left."""
+    """Whether its turn may move to another service that answers now: one that the turn has not left, or that
+    has answered the host since.
+    """
+    other_service_answers: bool = False
+    """Whether another service answers now, even if the turn has left it and may not return yet."""
     has_moved: bool = False
     """Whether its turn has left this run's service, and continues in another run."""
 

@@ -85,11 +85,13 @@ class Failover:
         self._probe = probe
         self._on_change = on_change
         self._failed_tries: Counter[RunId] = Counter()
-        """Answers of a service in trouble, by run, since its last good answer."""
+        """The number of answers with an overload or fault of the service, by run, since the run's last good
+        answer.
+        """
         self._suspects: dict[str, str | None] = {}
-        """Services to test now, each with the model that a turn used there."""
-        self._models: dict[str, str | None] = {}
-        """The model that is requested from each service that is down."""
+        """Services to test now, each with the model that failed for a turn there; None if it is not known."""
+        self._failed_models: dict[str, str | None] = {}
+        """The model that each service which is down failed to answer the host with; it is requested again."""
         self._being_tested: set[str] = set()
         """Services that are being tested now."""
         self._causes_of_leaving: dict[str, ModelError] = {}
@@ -101,7 +103,7 @@ class Failover:
     async def load(self) -> None:
         """Load the outages, and the services that turns have left, from an earlier process.
 
-        The services that were down are tested at once.
+        The services that were down are tested at once, with any model: which one failed is not stored.
         """
         async with self._database.reading() as tx:
             self._router.left = await turn_moves.services_left_by_turn(tx)
@@ -137,14 +139,14 @@ class Failover:
         if identity.turn_id is None or _is_side_model_unknown(identity, answered):
             return False
         # No other service answers, and the turn has left none to which it could return.
-        if not identity.has_other and identity.turn_id not in self._router.left:
+        if not identity.other_service_answers and identity.turn_id not in self._router.left:
             return False
         # A service that is overloaded for a moment gets some time.
         if not self._has_waited_enough(identity, answered):
             return False
         if not identity.may_move:
-            # The turn has left every other service, so it stays. If the host finds this service down, the
-            # turn may return to one of the others.
+            # The turn has left every other service that answers, so it stays. If the host finds this service
+            # down, the turn may return to one of the others.
             self.suspect(identity.service_name, identity.model)
             return False
         del self._failed_tries[identity.run_id]
@@ -195,7 +197,7 @@ class Failover:
     async def _test(self, service: str, suspected_model: str | None) -> None:
         """Test a service, and wake `run` to test it again if it was suspected meanwhile.
 
-        `suspected_model` is the model that failed for a turn; with None, any model is requested.
+        `suspected_model` is the model that failed for a turn; None if it is not known.
         """
         try:
             await self._test_and_record(service, suspected_model)
@@ -207,10 +209,10 @@ class Failover:
     async def _test_and_record(self, service: str, suspected_model: str | None) -> None:
         """Send the host's own request to a service, record the result, and notify the owner if it is due.
 
-        `suspected_model` is the model that failed for a turn; with None, any model is requested. An answer
-        that is only slow changes nothing.
+        `suspected_model` is the model that failed for a turn. With None, the model is requested that failed
+        when the host last tested the service, or else any. An answer that is only slow changes nothing.
         """
-        model = suspected_model or self._models.get(service)
+        model = suspected_model or self._failed_models.get(service)
         answered = await self._probe(service, model)
         error = answered.error
         error_name = None if error is None else error.value
@@ -224,18 +226,18 @@ class Failover:
             # Only one model fails behind a gateway that works: the service stays in use, and the owner reads
             # that turns left.
             await self._note_up(service)
-            await self._notify_left(service)
+            await self._notify_turns_left(service)
             return
         if error is None or error in _OF_THE_REQUEST:
             await self._note_up(service)
         if error is None and cause_of_leaving in _OF_THE_SERVICE:
             # The host gets an answer, though a turn got none.
-            await self._notify_left(service)
+            await self._notify_turns_left(service)
         elif error is ModelError.UNKNOWN_MODEL and suspected_model is not None:
-            # A turn's model is unknown there: the owner is notified, and the service stays in use.
+            # For an unknown model, `note_down` only notifies the owner: the service stays in use.
             await self.note_down(service, error, status=answered.status, model=model)
         elif error is not None and is_fault:  # the first part is for the type checker
-            self._models[service] = model
+            self._failed_models[service] = model
             await self.note_down(service, error, status=answered.status, model=model)
 
     async def _has_another_model(self, service: str, model: str | None) -> bool:
@@ -317,7 +319,7 @@ class Failover:
                 await owner.notify(tx, text, about=f"service:{service}:{now_ms}", now_ms=now_ms)
         # Only once it is stored: until then the service counts as down, and is tested again.
         self._router.down.discard(service)
-        self._models.pop(service, None)
+        self._failed_models.pop(service, None)
         if not still_exists:
             self._notices.pop(service, None)
         elif is_due and notice is not None:
@@ -325,7 +327,7 @@ class Failover:
         log.info("service.answers_again", service=service)
         self._on_change()
 
-    async def _notify_left(self, service: str) -> None:
+    async def _notify_turns_left(self, service: str) -> None:
         """Notify the owner, at most once a day, of a service that answers the host but not a turn."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:

@@ -21,7 +21,7 @@ from orchestrator.proxies.model.limits import (
     UPLOAD_BYTES_A_SECOND,
     BodyBytes,
     ModelProxyLimits,
-    moving_seconds_of,
+    seconds_before_moving,
 )
 from orchestrator.proxies.model.request_policy import RequestFacts
 from orchestrator.proxies.model.token_usage import UsageParser
@@ -75,9 +75,9 @@ class UpstreamTarget:
     """The service that the owner added; None for the one of `.env`."""
 
     @property
-    def is_plain(self) -> bool:
-        """Whether it only has the features common to services of the Messages API, not all of Anthropic's."""
-        return self.service is not None and self.service.kind != "anthropic"
+    def has_all_features(self) -> bool:
+        """Whether it counts as having all features of Anthropic's service, not only the common ones."""
+        return self.service is None or self.service.kind == "anthropic"
 
 
 async def upstream_request(
@@ -111,7 +111,7 @@ async def upstream_request(
     received = client.headers
     if body is None:
         await client.expect_no_body()
-    elif target.is_plain and target.service is not None:
+    elif target.service is not None and not target.has_all_features:
         facts, body = await parsing.adapt_model_request(
             identity.folder,
             body,
@@ -133,7 +133,7 @@ async def upstream_request(
     first_byte_seconds = _first_byte_seconds(identity, target, facts, limits)
     upload_seconds = len(body or b"") / UPLOAD_BYTES_A_SECOND
     # The CLI adds `?beta=true`, which means something only to Anthropic's service.
-    query = f"?{client.query.decode('ascii')}" if client.query and not target.is_plain else ""
+    query = f"?{client.query.decode('ascii')}" if client.query and target.has_all_features else ""
     return UpstreamRequest(
         method=client.method,
         url=f"{target.base_url}{path}{query}",
@@ -141,7 +141,7 @@ async def upstream_request(
         body=None if body is None else one_piece(body, held),
         first_byte_seconds=first_byte_seconds,
         # One bound for the whole wait: those of connection, upload and first byte would add up.
-        within_seconds=first_byte_seconds + upload_seconds if _may_leave(identity, facts) else None,
+        within_seconds=first_byte_seconds + upload_seconds if _turn_may_leave(identity, facts) else None,
         facts=facts,
         is_public_only=target.is_public_only,
     )
@@ -158,18 +158,18 @@ def _first_byte_seconds(
     if target.service is not None and target.service.first_byte_seconds is not None:
         seconds_without_other = float(target.service.first_byte_seconds)
     return (
-        moving_seconds_of(limits, target.service, target.base_url)
-        if _may_leave(identity, facts)
+        seconds_before_moving(limits, target.service, target.base_url)
+        if _turn_may_leave(identity, facts)
         else seconds_without_other
     )
 
 
-def _may_leave(identity: RunIdentity, facts: RequestFacts) -> bool:
+def _turn_may_leave(identity: RunIdentity, facts: RequestFacts) -> bool:
     """Return whether a turn would leave a service that does not answer this request in time.
 
     Only a streamed answer is known to start soon.
     """
-    return identity.has_other and facts.is_streamed
+    return identity.other_service_answers and facts.is_streamed
 
 
 def _without_betas(received: Sequence[Header]) -> list[Header]:
@@ -293,13 +293,13 @@ async def pass_back(
     parser.begin(answer.status, answer.headers)
     leak_check = LeakCheck(credential.secret)
     # The head of a stream has been sent, so an error can only follow as an event.
-    if client.is_early and not answer.is_event_stream:
+    if client.has_early_stream and not answer.is_event_stream:
         if leak_check.quotes_secret(beginning):
             on_quote(answer.status)
             raise AnswerCut
         await client.refuse(error_responses.service_error(answer.status, beginning))
         return
-    if not client.is_early:
+    if not client.has_early_stream:
         headers = rules.response_headers(answer.headers, credential)
         if not may_try_again:
             # The service's own `x-should-retry` would contradict it.
@@ -446,7 +446,8 @@ class ServiceWatch:
     async def watch(self) -> None:
         """Check again and again that the service answers a small request; any answer counts.
 
-        It never returns, but ends by an error or when it is cancelled.
+        A piece of its answer to the request that it works on counts, too (`note_chunk`). It never returns,
+        but ends by an error or when it is cancelled.
 
         Raises:
             ProxyRefused: the service failed two checks in a row, before its answer was passed on.

@@ -110,7 +110,7 @@ class ModelHealth:
         """Turns that have met an outage or a refusal, and no answer since."""
         self._refused_key: _Key | None = None
         """The key with which the last refusal was met."""
-        self._own_choice: str | None = None
+        self._chosen_by_agent: str | None = None
         """The model that an agent chose itself and that was last refused."""
         self._last_probe: _LastProbe | None = None
         """The host's last own request to the service, so that it is not repeated within a minute."""
@@ -137,7 +137,7 @@ class ModelHealth:
             is_refused = bool(self._open_refusals)
             await self._wakeup.wait(at_most_seconds=PROBE_EVERY_MS / 1000 if is_refused else None)
             if is_refused:
-                await self._probe_refused_models(is_patient=True)
+                await self._probe_refused_models(awaits_answers=True)
 
     @property
     def refusals(self) -> list[ModelRefusal]:
@@ -219,7 +219,7 @@ class ModelHealth:
         assert error is not None
         # No model is set for the group, so the agent chose it: the refusal blocks no other turn.
         if error is ModelError.UNKNOWN_MODEL and model is None:
-            self._own_choice = answered.model
+            self._chosen_by_agent = answered.model
             await self._begin_refusal(error, OWN_CHOICE, status=answered.status)
         elif not await self._is_confirmed(error, model):
             log.warning("model.refused_one", group=identity.folder, error=error.value, status=answered.status)
@@ -240,52 +240,54 @@ class ModelHealth:
     async def _is_confirmed(self, error: ModelError, model: str | None) -> bool:
         """Return whether the host's own request meets a refusal that explains the error of a run.
 
-        It is a refusal of all models, or, for an unknown model, one of `model`. Without `model`, the request
-        is for any model. If a refusal is recorded already, no request is sent.
+        It is a refusal of all models or, if the error is an unknown model, a refusal of `model` alone.
+        Without `model`, the request is for any model. If a refusal is recorded already, no request is sent.
         """
         if self._blocking_refusal(model) is None:
             await self._probe_model(model)
         refusal = self._blocking_refusal(model)
         return refusal is not None and (refusal.model is None or error is ModelError.UNKNOWN_MODEL)
 
-    async def _probe_refused_models(self, *, is_patient: bool = False) -> None:
+    async def _probe_refused_models(self, *, awaits_answers: bool = False) -> None:
         """Test whether the recorded refusals still hold.
 
         Refusals for want of a key end if there is a key. For the others, the host's own request is sent for
-        each refused model, at most once a minute. `is_patient` says that the caller waits for every answer.
+        each refused model, at most once a minute. `awaits_answers` says that the caller never stops waiting.
         """
         if await asyncio.to_thread(self._key_problem) is None:
             await self._end_refusals(
                 [refusal for refusal in self._open_refusals if refusal.cause in _KEY_CAUSES]
             )
         models = {refusal.model for refusal in self._open_refusals if refusal.cause not in _KEY_CAUSES}
-        if self._own_choice is None:
-            # The refusal was recorded before this host started. Which model the agent chose is not stored, so
-            # it cannot be tested until an agent asks for it again.
+        if self._chosen_by_agent is None:
+            # `OWN_CHOICE` stands for a model that an agent chose itself. The refusal was recorded before this
+            # host started, and which model it was is not stored, so it cannot be tested until an agent asks
+            # for it again.
             models.discard(OWN_CHOICE)
         for model in sorted(models, key=str):  # None may be among them
-            await self._probe_model(model, is_patient=is_patient)
+            await self._probe_model(model, awaits_answers=awaits_answers)
 
-    async def _probe_model(self, model: str | None, *, is_patient: bool = False) -> None:
+    async def _probe_model(self, model: str | None, *, awaits_answers: bool = False) -> None:
         """Send the host's own request, at most once a minute with the same key, and record the result.
 
-        `model` is the one in a refusal: a model, `OWN_CHOICE`, or None for any. An outage is not recorded.
-        An answer that is no lasting refusal ends the refusals of this model and of all models.
+        `model` is the one in a refusal: a model, `OWN_CHOICE` for one that an agent chose itself, or None for
+        any. An outage is not recorded. An answer that is no lasting refusal ends the refusals of this model
+        and of all models.
 
-        A request whose caller stopped waiting counts as sent, but not for a caller that waits for every
-        answer (`is_patient`): `run`, which is woken for it.
+        If the caller stops waiting, the request is cut off, and `run` is woken to send it again at once: it
+        never stops waiting (`awaits_answers`). Other callers send none within the minute.
         """
         async with self._probing:
             key = await asyncio.to_thread(self._present_key)
             now_ms = self._clock.now_ms()
-            if key is None or self._was_just_probed(key, model, now_ms=now_ms, is_patient=is_patient):
+            if key is None or self._was_just_probed(key, model, now_ms=now_ms, awaits_answers=awaits_answers):
                 return
             self._last_probe = _LastProbe(key=key, model=model, at_ms=now_ms)
             try:
-                answered = await self._probe(self._own_choice if model == OWN_CHOICE else model)
+                answered = await self._probe(self._chosen_by_agent if model == OWN_CHOICE else model)
             except asyncio.CancelledError:
-                # Otherwise, turns that come each minute would cut off every request to a slow service, and
-                # its recovery would never be noticed.
+                # If `run` did not send it again, turns that come each minute would cut off every request to a
+                # slow service, and its recovery would never be noticed.
                 self._last_probe = replace(self._last_probe, is_cut_off=True)
                 self._wakeup.set()
                 raise
@@ -312,29 +314,30 @@ class ModelHealth:
                     [refusal for refusal in self._open_refusals if refusal.model in (None, model)]
                 )
 
-    def _was_just_probed(self, key: _Key, model: str | None, *, now_ms: int, is_patient: bool) -> bool:
+    def _was_just_probed(self, key: _Key, model: str | None, *, now_ms: int, awaits_answers: bool) -> bool:
         """Return whether the last probe was with the same key and model, less than a minute ago.
 
         A probe in the future, as after the clock was set back, does not count; nor does one that was cut off,
-        if the caller waits for every answer (`is_patient`).
+        if the caller never stops waiting (`awaits_answers`).
         """
         last_probe = self._last_probe
         if last_probe is None or (last_probe.key, last_probe.model) != (key, model):
             return False
-        if last_probe.is_cut_off and is_patient:
+        if last_probe.is_cut_off and awaits_answers:
             return False
         return 0 <= now_ms - last_probe.at_ms < PROBE_EVERY_MS
 
     # It is down
 
-    async def _record_slowness(self, identity: RunIdentity, answered: Answered) -> None:
+    async def _record_slowness(self, identity: RunIdentity, slow_answer: Answered) -> None:
         """Record that a turn waits long for the first byte of an answer, which may still come.
 
-        The outage begins with the request. A run without a turn is not recorded.
+        The outage begins with the request: `slow_answer` has the time that it has waited so far. A run
+        without a turn is not recorded.
         """
         if identity.turn_id is None:
             return
-        since_ms = self._clock.now_ms() - answered.duration_ms
+        since_ms = self._clock.now_ms() - slow_answer.duration_ms
         async with self._database.transaction() as tx:
             await turn_outages.begin(tx, identity.turn_id, Outage.MODEL, since_ms=since_ms)
         self._waiting_turns.add(identity.turn_id)

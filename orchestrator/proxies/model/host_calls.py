@@ -16,7 +16,7 @@ from orchestrator.domain.errors import AndyError
 from orchestrator.domain.model_services import ModelService
 from orchestrator.domain.values import Folder, RunId
 from orchestrator.proxies.model.exchange import RunIdentity
-from orchestrator.proxies.model.proxy import COSTLY
+from orchestrator.proxies.model.proxy import MESSAGES_PATH
 from orchestrator.proxies.run_tokens import new_token, token_hash
 from orchestrator.store.money.budgets import Budget
 
@@ -107,7 +107,7 @@ async def _request_answer(app: ASGIApp, token: str, body: dict[str, Any]) -> str
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://own", timeout=None) as client:  # noqa: S113 - the caller limits the time
         try:
-            response = await client.post(COSTLY, json=body, headers=headers)
+            response = await client.post(MESSAGES_PATH, json=body, headers=headers)
         except (AssertionError, httpx.HTTPError) as error:
             # httpx asserts that an app ends its answer: the proxy does not if the service's answer broke off,
             # or would quote the key. An answer in a content coding may be broken as well.

@@ -17,7 +17,7 @@ from orchestrator.proxies.model.error_responses import NO_SEARCH, ProxyRefused, 
 MIB = 1024 * 1024
 MAX_REMEMBERED = 1_000
 """Turns whose counts are stored; the least recently counted are forgotten."""
-PROMPT_FIRST_BYTE_SECONDS = 90.0
+QUICK_FIRST_BYTE_SECONDS = 90.0
 """Seconds without a byte after which a request to Anthropic's own API is given up."""
 SLOW_FIRST_BYTE_SECONDS = 600.0
 """Seconds without a byte after which a request to any other service is given up."""
@@ -126,14 +126,15 @@ class ModelProxyLimits:
             return self.first_byte_seconds
         host = urlsplit(base_url).hostname or ""
         is_anthropic = host == "anthropic.com" or host.endswith(".anthropic.com")
-        return PROMPT_FIRST_BYTE_SECONDS if is_anthropic else SLOW_FIRST_BYTE_SECONDS
+        return QUICK_FIRST_BYTE_SECONDS if is_anthropic else SLOW_FIRST_BYTE_SECONDS
 
 
-def moving_seconds_of(limits: ModelProxyLimits, service: ModelService | None, base_url: str) -> float:
-    """Return how many seconds a service may take to start its answer if another could continue the turn.
+def seconds_before_moving(limits: ModelProxyLimits, service: ModelService | None, base_url: str) -> float:
+    """Return how many seconds a service may take to start its answer before the turn moves to another.
 
-    `service` is None for the one of `.env`, and `base_url` is its URL. A time that the owner set for the
-    service counts as it is, and a service of the owner's own gets its usual time.
+    `service` is None for the service of `.env`; `base_url` is the service's URL in either case. A time that
+    the owner set for the service counts as it is, and a service of the owner's own (`is_near`) gets its usual
+    time.
     """
     if service is not None and service.first_byte_seconds is not None:
         return float(service.first_byte_seconds)
@@ -221,8 +222,8 @@ class HeldBytes:
             reserved: the last bytes of `overall`. Only groups that hold at most half of `reserved` may use
                 them.
         """
-        self._a_group = a_group
-        self._overall = overall
+        self._max_of_group = a_group
+        self._max_of_all = overall
         self._reserved = reserved
         self._held: Counter[Folder] = Counter()
 
@@ -236,12 +237,15 @@ class HeldBytes:
             body.release()
 
     def take(self, folder: Folder, count: int) -> None:
-        """Hold `count` more bytes of a group. Raises `ProxyRefused` (429) if there is no room for them."""
+        """Hold `count` more bytes of a group. Raises `ProxyRefused` (429) if there is no room for them.
+
+        The last `reserved` bytes of all are only for groups that hold at most half of `reserved`.
+        """
         group_bytes = self._held[folder] + count
-        if group_bytes > self._a_group:
-            raise ProxyRefused(busy(self._a_group, "bytes"))
+        if group_bytes > self._max_of_group:
+            raise ProxyRefused(busy(self._max_of_group, "bytes"))
         allowed_bytes = (
-            self._overall if group_bytes <= self._reserved // 2 else self._overall - self._reserved
+            self._max_of_all if group_bytes <= self._reserved // 2 else self._max_of_all - self._reserved
         )
         if self._held.total() + count > allowed_bytes:
             raise ProxyRefused(busy(allowed_bytes, "bytes"))
@@ -278,8 +282,8 @@ class RequestSlots:
 
     def __init__(self, *, a_group: int, overall: int) -> None:
         """`a_group` is the most requests of one group, `overall` of all groups together."""
-        self._a_group = a_group
-        self._overall = overall
+        self._max_of_group = a_group
+        self._max_of_all = overall
         self._held: Counter[Folder] = Counter()
 
     @contextmanager
@@ -288,10 +292,10 @@ class RequestSlots:
 
         Raises `ProxyRefused` (429) if so many would be above a limit.
         """
-        if self._held[folder] + count > self._a_group:
-            raise ProxyRefused(busy(self._a_group))
-        if self._held.total() + count > self._overall:
-            raise ProxyRefused(busy(self._overall))
+        if self._held[folder] + count > self._max_of_group:
+            raise ProxyRefused(busy(self._max_of_group))
+        if self._held.total() + count > self._max_of_all:
+            raise ProxyRefused(busy(self._max_of_all))
         self._held[folder] += count
         try:
             yield

@@ -49,7 +49,7 @@ from orchestrator.proxies.model.limits import (
     RequestSlots,
     SearchCounts,
     TurnCounts,
-    moving_seconds_of,
+    seconds_before_moving,
 )
 from orchestrator.proxies.model.token_usage import BYTES_A_TOKEN, UsageParser
 from orchestrator.proxies.parsing_process import ParsingProcess
@@ -154,7 +154,9 @@ class CredentialProxy:
 
         The request costs about ten tokens. A `model` of None stands for the usual one of the service, and a
         `service` of None for the one of `.env`. A good answer is read to its end, and is an outage if it
-        breaks off. To a service without a usable credential, nothing is sent.
+        breaks off. No whole answer in time is an outage, too, but a service of the owner's own (`is_near`)
+        that answers other requests meanwhile is only slow. To a service without a usable credential, nothing
+        is sent.
         """
         # Imported at the first use, here and below: httpcore and its CA file take 30 ms of the host's start.
         from orchestrator.proxies.model import forwarder
@@ -185,7 +187,7 @@ class CredentialProxy:
         ]
         request = UpstreamRequest(
             method="POST",
-            url=f"{target.base_url}{COSTLY}",
+            url=f"{target.base_url}{MESSAGES_PATH}",
             headers=rules.request_headers(headers, target.credential),
             body=forwarder.one_piece(body),
             facts=RequestFacts(is_streamed=is_streamed),
@@ -236,7 +238,7 @@ class CredentialProxy:
                     await self._pass_to_server(path.removeprefix(PREFIX), client, identity, held)
                     return
                 _check_service(identity)
-                if self._admit is not None and path == COSTLY:
+                if self._admit is not None and path == MESSAGES_PATH:
                     await self._admit(identity)
                 target = await self._target_of_run(path, identity)
                 await self._exchange(path, client, identity, target, held)
@@ -300,7 +302,7 @@ class CredentialProxy:
     def _check_peer(self, identity: RunIdentity, client: ClientSide) -> None:
         """Raise `ProxyRefused` (401) if a run's token was first shown by another container.
 
-        The refusal is logged under the group that owns the token.
+        The caller logs the refusal under the group that owns the token.
         """
         if not self._token_binding.owns(identity.run_id, client.peer):
             raise ProxyRefused(error_responses.OF_ANOTHER)
@@ -331,15 +333,16 @@ class CredentialProxy:
     async def _target_of_run(self, path: str, identity: RunIdentity) -> UpstreamTarget:
         """Return the service of a run with its credential.
 
-        If a service that the owner added has no credential, that is judged like an answer of the service: it
-        is checked before a turn starts only for the service of `.env`.
+        If a service that the owner added has no credential, that is judged as if the service had answered so:
+        only for the service of `.env` is the credential checked before a turn starts. The turn moves to
+        another service if it may, and if it is judged that this one shall not be tried again.
 
         Raises `ProxyRefused` if the service has no usable credential (403), or the turn moves to another.
         """
         try:
             return await self._upstream_target(identity.service)
         except ProxyRefused as error:
-            if self._judge is not None and path == COSTLY and identity.service is not None:
+            if self._judge is not None and path == MESSAGES_PATH and identity.service is not None:
                 answered = Answered(error=_credential_error(error), status=None)
                 if not await self._judge(identity, answered) and identity.may_move:
                     raise ProxyRefused(error_responses.MOVED) from error
@@ -371,7 +374,7 @@ class CredentialProxy:
                 duration_ms=round((time.perf_counter() - started) * 1000),
                 bytes_in=client.bytes_in,
                 bytes_out=client.bytes_out,
-                usage=parser.usage_so_far() if path == COSTLY else None,
+                usage=parser.usage_so_far() if path == MESSAGES_PATH else None,
                 is_subagent=rules.is_from_subagent(client.headers),
             )
             self._log.log_exchange(identity, exchange)
@@ -386,19 +389,19 @@ class CredentialProxy:
         """
         if count and self._searches is not None:
             self._searches.begin(identity.run_id, identity.turn_id, count)
-            parser.allowed_searches = count
+            parser.reserved_searches = count
 
     def _end_searches(self, identity: RunIdentity, parser: UsageParser, ending: ExchangeEnd) -> None:
         """Release the web searches that were reserved for a request that has ended.
 
-        Those that its answer reported are counted already.
+        Those that its answer reported are counted already. If the client disconnected before the end of the
+        answer, all that were reserved count as made.
         """
-        count = parser.allowed_searches
+        count = parser.reserved_searches
         if not count or self._searches is None:
             return
         if ending is ExchangeEnd.GONE and not parser.is_whole:
-            # The client has disconnected: the service may still make all of them, and reports none. So all
-            # count as made.
+            # The service may still make all of them, and reports none.
             self._searches.add(identity.run_id, identity.turn_id, count)
         self._searches.end(identity.run_id, identity.turn_id, count)
 
@@ -413,8 +416,8 @@ class CredentialProxy:
     ) -> ExchangeEnd:
         """Pass a request on and its answer back, and return how that ended.
 
-        A refusal is sent to the container. An answer that breaks off is judged as an outage, if another
-        service answers now. `parser` reads the usage from the answer.
+        A refusal is sent to the container. A model's answer that breaks off is judged as an outage, if
+        another service answers now. `parser` reads the usage from the answer.
         """
         from orchestrator.proxies.model import forwarder
 
@@ -434,7 +437,7 @@ class CredentialProxy:
         except ClientGone:
             return ExchangeEnd.GONE
         except AnswerCut:
-            if self._judge is not None and path == COSTLY and identity.has_other:
+            if self._judge is not None and path == MESSAGES_PATH and identity.other_service_answers:
                 broken_answer = Answered(
                     error=ModelError.OUTAGE, status=None, duration_ms=_milliseconds_since(started)
                 )
@@ -447,7 +450,8 @@ class CredentialProxy:
     ) -> None:
         """Wait; after `slow_seconds` report that the answer is slow, and then send pings until cancelled.
 
-        The caller cancels this when the answer starts. Nothing is done if the request may not take so long.
+        The caller cancels this when the answer starts. Nothing is done if the request is given up before
+        `slow_seconds` are over.
         """
         from orchestrator.proxies.model import forwarder
 
@@ -465,11 +469,11 @@ class CredentialProxy:
     ) -> ProxyRefusal:
         """Return the refusal to send to the container for a request that got no answer.
 
-        If the service is the cause, the outage is recorded. After a long outage, or when the turn moves to
-        another service, the refusal forbids the container to retry. `started` is the request's time by
-        `time.perf_counter`.
+        If the service is the cause and a model's answer was requested, the outage is recorded. Then, after a
+        long outage or when the turn moves to another service, the refusal forbids the container to retry.
+        `started` is the request's time by `time.perf_counter`.
         """
-        if error.cause is None or self._judge is None or path != COSTLY:
+        if error.cause is None or self._judge is None or path != MESSAGES_PATH:
             return error.refusal
         answered = Answered(error=ModelError.OUTAGE, status=None, duration_ms=_milliseconds_since(started))
         may_try_again = await self._judge(identity, answered)
@@ -486,8 +490,10 @@ class CredentialProxy:
     ) -> None:
         """Pass a request on to a service and its answer back.
 
-        A count of tokens that the service cannot make is estimated here. `parser` reads the usage from the
-        answer, and `held` counts the bytes of the body in memory.
+        A count of tokens that the service cannot make is estimated here. While the answer has not started, a
+        slow one is reported. If another service could continue the turn, one of the owner's own services is
+        watched until its answer has ended. `parser` reads the usage from the answer, and `held` counts the
+        bytes of the body in memory.
 
         Raises:
             ProxyRefused: the request may not pass, the service gave no answer, or the turn moves to another.
@@ -495,7 +501,7 @@ class CredentialProxy:
         """
         from orchestrator.proxies.model import forwarder
 
-        if path == COUNT and target.service and Ability.COUNTING not in target.service.abilities:
+        if path == COUNT_PATH and target.service and Ability.COUNTING not in target.service.abilities:
             body = await forwarder.whole_body(client, self._limits.body_bytes, held)
             await client.reply(200, json.dumps({"input_tokens": len(body) // BYTES_A_TOKEN}).encode())
             return
@@ -505,9 +511,9 @@ class CredentialProxy:
         self._begin_searches(identity, request.facts.searches, parser)
         upstream = await self.upstream()
         # `within_seconds` is set only if another service could continue the turn.
-        may_move = request.within_seconds is not None and path == COSTLY
+        another_could_continue = request.within_seconds is not None and path == MESSAGES_PATH
         watch = forwarder.ServiceWatch(upstream, target, self._limits)
-        is_watched = may_move and watch.is_near
+        is_watched = another_could_continue and watch.is_near
         started = time.perf_counter()
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(
@@ -516,7 +522,9 @@ class CredentialProxy:
                 )
             )
             async with forwarder.run_beside(
-                self._report_slow_answer(client, identity, request) if path == COSTLY else _do_nothing(),
+                self._report_slow_answer(client, identity, request)
+                if path == MESSAGES_PATH
+                else _do_nothing(),
                 name=f"proxy-wait-{identity.run_id}",
             ):
                 answer, beginning = await _open_answer(stack, upstream, request)
@@ -524,17 +532,17 @@ class CredentialProxy:
             self._log.log_if_rejected(answer.status, target.credential)
             may_try_again = True
             answered = _judge_answer(answer, beginning, started, request)
-            if self._judge is not None and path == COSTLY:
+            if self._judge is not None and path == MESSAGES_PATH:
                 may_try_again = await self._judge(identity, answered)
                 if identity.may_move and answered.error is not None and not may_try_again:
                     # The turn moves to another service. The container must not get the service's own error:
                     # its CLI would send the request again here instead of ending the run.
                     raise ProxyRefused(error_responses.MOVED)
             event_seconds = None  # no limit for the pauses of the answer
-            if may_move and answered.error is None:
+            if another_could_continue and answered.error is None:
                 event_seconds = max(
                     self._limits.moving_seconds,
-                    moving_seconds_of(self._limits, target.service, target.base_url),
+                    seconds_before_moving(self._limits, target.service, target.base_url),
                 )
             await forwarder.pass_back(
                 answer,
@@ -640,9 +648,9 @@ def _check_head(client: ClientSide, limits: ModelProxyLimits) -> None:
         raise ProxyRefused(error_responses.too_large(limits.body_bytes))
 
 
-COSTLY = "/v1/messages"
+MESSAGES_PATH = "/v1/messages"
 """The only path whose answers cost tokens."""
-COUNT = "/v1/messages/count_tokens"
+COUNT_PATH = "/v1/messages/count_tokens"
 """The path at which the tokens of a request are counted, for free."""
 
 Serve = Callable[[str, ClientSide], Awaitable[None]]
@@ -672,8 +680,8 @@ class ProxyRouter:
         self._servers = _Endpoint(serve, METHODS)
         self._endpoints: Mapping[str, _Endpoint] = {
             "/": _Endpoint(_answer_health_check, ("GET", "HEAD")),
-            COSTLY: _Endpoint(serve, ("POST",)),
-            COUNT: _Endpoint(serve, ("POST",)),
+            MESSAGES_PATH: _Endpoint(serve, ("POST",)),
+            COUNT_PATH: _Endpoint(serve, ("POST",)),
             "/v1/models": _Endpoint(serve, ("GET",)),
         }
 

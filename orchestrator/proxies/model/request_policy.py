@@ -56,7 +56,7 @@ _PAID_EDITS: Mapping[str, ModelFeature] = {"compact": "compaction"}
 """Edits that are model answers themselves, at their own price, each with the feature that allows it."""
 _OUTPUT_MEMBERS = frozenset({"effort", "format", "task_budget", "timing"})
 """Members of `output_config` that the CLI sends, for a whole request or for one message."""
-_ADDRESS_ENDING = "_url"
+_ADDRESS_NAME_ENDING = "_url"
 """The end of the names of members by which services with the same API fetch an address, as in `image_url`."""
 _FETCHING_TYPES = ("url", "image_url", "input_image")
 """Types of blocks and sources that name an address which the service fetches."""
@@ -116,7 +116,10 @@ def read_request(
 ) -> tuple[RequestFacts, dict[str, Any]]:
     """Check a request, and return its facts and its body as a JSON object; an empty one for an empty body.
 
-    The arguments and the errors are those of `check_request`.
+    `may_search` says whether the service may search the web for it, `is_open` whether the group's containers
+    reach the internet anyway. `features` are those that the owner lets the group pay for.
+
+    Raises `ProxyRefused`: its JSON is ambiguous (400), or it requests what its group may not (403).
     """
     if not body:
         return RequestFacts(), {}
@@ -132,6 +135,7 @@ def read_request(
     _check_edits(document.get("context_management"), features)
     _check_output(document.get("output_config"))
     _check_tools(document.get("tools"), may_search=may_search, is_open=is_open)
+    # The fields left out here were judged above, or are read by the service for free.
     checked_values = [value for name, value in document.items() if name not in _UNCHECKED_FIELDS]
     searches = 0
     for part in _objects(checked_values):
@@ -180,9 +184,10 @@ def _check_source(part: dict[str, Any], *, is_open: bool) -> None:
     """
     kind = part.get("type")
     source = part.get("source")
-    has_address = any(name.casefold().strip().endswith(_ADDRESS_ENDING) for name in part)
+    has_address = any(name.casefold().strip().endswith(_ADDRESS_NAME_ENDING) for name in part)
+    # A block of a quoting type has a `source` or `url` that only says where its text is from.
     if kind not in _QUOTING_TYPES:
-        # The API has no such address, but a compatible service might fetch it.
+        # Anthropic's API reads no address from these members here, but a compatible service might fetch it.
         has_address = has_address or part.get("url") is not None or not isinstance(source, dict | None)
     if not is_open and (kind in _FETCHING_TYPES or has_address):
         raise ProxyRefused(error_responses.not_allowed("addresses that the model service fetches"))
@@ -311,13 +316,16 @@ def _objects(body: Any) -> Iterator[dict[str, Any]]:
         part = unread.pop()
         if isinstance(part, dict):
             yield part
-            unread += [value for name, value in part.items() if not _is_unchecked(part, name)]
+            unread += [value for name, value in part.items() if not _is_plain_data(part, name)]
         elif isinstance(part, list):
             unread += part
 
 
-def _is_unchecked(part: dict[str, Any], name: str) -> bool:
-    """Return whether the service treats the value of a member neither as a tool nor as an address."""
+def _is_plain_data(part: dict[str, Any], name: str) -> bool:
+    """Return whether the member `name` of an object has plain data as its value, which needs no check.
+
+    The service treats such a value neither as a tool nor as an address.
+    """
     match name:
         case "input":
             return part.get("type") in _CALL_TYPES

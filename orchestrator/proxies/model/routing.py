@@ -98,9 +98,12 @@ def price_of(catalog: ModelCatalog, choice: ModelChoice, prices: Prices) -> Serv
     """Return the price of a service's model in USD per million tokens; None if it is not known. Pure."""
     service = catalog.service(choice.service)
     if service is not None and not has_list_price(service):
-        # The owner's price is for the service's own model; another may cost more.
-        is_priced = service.price is None or service.model in (None, choice.model) or choice.model is None
-        return service.known_price if is_priced else None
+        # The owner's price is for the service's own model; another may cost more. Without one, the price is
+        # zero for any model of a service in the owner's network that needs no key, else not known.
+        holds_for_model = (
+            service.price is None or service.model in (None, choice.model) or choice.model is None
+        )
+        return service.known_price if holds_for_model else None
     # In billionths of a dollar per token, which are thousandths of a dollar per million tokens.
     listed = prices.of(choice.model)
     return None if listed is None else ServicePrice(listed.input / 1000, listed.output / 1000)
@@ -194,7 +197,8 @@ class ModelRouter:
                 has_list_price(self.catalog.service(compared.service)) for compared in (first_choice, choice)
             )
             if both_have_list_prices and choice.model is None:
-                # It is another key for Anthropic's service, whose default could be a more expensive model.
+                # Only Anthropic's service has list prices. This is another key for it, whose default could be
+                # a more expensive model.
                 choice = replace(choice, model=first_choice.model)
             # A second model at the same service would fail together with the first.
             is_other = choice.service not in {
@@ -278,6 +282,7 @@ class ModelRouter:
     def leave(self, turn_id: TurnId, service: str) -> None:
         """Note that a turn has left a service, so that `choose` avoids it.
 
+        If the service had answered the host after an earlier leaving (`recovered`), that no longer counts.
         Of more than `MAX_REMEMBERED` such turns, the oldest is forgotten.
         """
         self.left.setdefault(turn_id, set()).add(service)
@@ -293,12 +298,12 @@ class ModelRouter:
             if service in left_services:
                 self.recovered.setdefault(turn_id, set()).add(service)
 
-    def has_other(
+    def other_service_answers(
         self, service: str, config: GroupConfig, kind: TurnKind | str, *, is_isolated: bool
     ) -> bool:
         """Return whether a turn could use another service than `service` that answers now.
 
-        It may be one that the turn has left before.
+        It may be one that the turn has moved away from because it did not answer.
         """
         candidates = self.candidates(config, kind, is_isolated=is_isolated)
         return any(candidate.service != service and self._answers_now(candidate) for candidate in candidates)

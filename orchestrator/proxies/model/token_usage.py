@@ -63,8 +63,8 @@ class UsageParser:
     """
 
     def __init__(self) -> None:
-        self.allowed_searches = 0
-        """Web searches that the request lets the service make."""
+        self.reserved_searches = 0
+        """Web searches that were reserved for the request, which lets the service make them."""
         self._is_stream = False
         """Whether the answer is a stream of events, not one JSON object."""
         self._is_reading = False
@@ -225,6 +225,7 @@ class UsageParser:
             # usage. Some services repeat the name that a container has sent.
             name = model[:200].encode("utf-8", "replace").decode() if isinstance(model, str) else None
             self._model = name
+            # True for a whole message; `_read_event` sets both back at the start of a stream.
             self._is_whole = self._has_output_count = True
             self._merge(message.get("usage"))
 
@@ -383,6 +384,7 @@ class Prices:
         """
         full_name = model or ""
         name = _without_gateway_prefix(full_name)
+        # `_own` is sorted by the length of the names, the longest first.
         own_prices = (
             price
             for prefix, price in self._own.items()
@@ -396,8 +398,9 @@ class Prices:
     def cost_at(self, service: ModelService | None, usage: ParsedUsage) -> Cost:
         """Estimate the cost of an answer of a service, by the price that the owner set for the service.
 
-        For Anthropic's service without such a price, and for the one of `.env` (None), `cost_of` is used. For
-        another service without a price the cost is unknown.
+        For Anthropic's service without such a price, and for the one of `.env` (None), `cost_of` is used.
+        Another service without such a price costs nothing if it needs no key in the owner's network
+        (`known_price`); otherwise the cost is unknown.
         """
         if service is None or (service.kind == "anthropic" and service.price is None):
             return self.cost_of(usage)

@@ -21,7 +21,7 @@ import httpcore
 from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model.error_responses import AnswerCut, ProxyRefusal, ProxyRefused
 from orchestrator.proxies.model.headers import EVENT_STREAM, Header
-from orchestrator.proxies.model.limits import PROMPT_FIRST_BYTE_SECONDS, ModelProxyLimits
+from orchestrator.proxies.model.limits import QUICK_FIRST_BYTE_SECONDS, ModelProxyLimits
 from orchestrator.proxies.model.network import AsyncioBackend
 from orchestrator.proxies.model.request_policy import RequestFacts
 from orchestrator.proxies.name_lookups import NameLookups
@@ -53,7 +53,7 @@ class UpstreamRequest:
     url: str
     headers: Sequence[Header] = field(repr=False)
     body: AsyncIterator[bytes] | None = field(repr=False)
-    first_byte_seconds: float = PROMPT_FIRST_BYTE_SECONDS
+    first_byte_seconds: float = QUICK_FIRST_BYTE_SECONDS
     """Seconds that the answer may take to start."""
     within_seconds: float | None = None
     """Seconds from the start of the request to that of its answer, if another service could continue; else

@@ -125,7 +125,7 @@ class UsageWriter:
         self._add_row(_Row(_event("api.refused", identity, detail, self._clock.now_ms())))
 
     def note(self, event: audit.AuditEvent, entry: usage.UsageEntry | None = None) -> None:
-        """Note another event, which is stored in the audit a moment later.
+        """Note an event that is neither an exchange nor a denial; it is stored in the audit a moment later.
 
         `entry` is the usage that is stored with it, if it has cost something.
         """

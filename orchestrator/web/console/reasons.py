@@ -29,7 +29,7 @@ KEYS: Mapping[str, str] = {
     amendments.DELETED_BY_OTHERS: "deleted_by_others",
     amendments.WITHDRAWN: "withdrawn",
     amendments.EDIT_OF_READ: "edit_of_read",
-    amendments.EDIT_OF_OTHERS: "edit_of_others",
+    amendments.ASKED_IN_ANOTHER_TURN: "edit_of_others",
     amendments.FILE_CAME: "file_came",
     failures.STOPPED_BY_HAND: "stopped_by_hand",
     stop_requests.REASON: "stopped_in_chat",
