@@ -163,8 +163,8 @@ def _checked_source(
     # Judged by the real path: a link in an allowed folder may lead anywhere.
     real = resolve(path)
     if real is None:
-        hindrance = requester.mount_hindrance(path) or ""
-        raise MountRefused(f"there is no such folder or file. {hindrance}".strip())
+        advice = requester.mount_hindrance(path) or ""
+        raise MountRefused(f"there is no such folder or file. {advice}".strip())
     for secret in requester.protected:
         if _contains(secret, real) or _contains(real, secret):
             raise MountRefused(f"{secret} is Andy's own, and no group may see it.")

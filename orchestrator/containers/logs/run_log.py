@@ -94,7 +94,7 @@ class RunLogs:
         """Facts about the host that are added to the first line of every log."""
 
     def begin(self, run: Run, facts: Mapping[str, object]) -> None:
-        """Open the log of a new run; `facts` are the fields of its first line. Does not block."""
+        """Begin the log of a new run; `facts` are the fields of its first line. Does not block."""
         opened = self._register_log(run, handled_bytes=0)
         self._write_event(opened, "run.begun", {"run": run.id, "group": run.folder, **facts, **self.about})
 
