@@ -244,7 +244,7 @@ class Orchestrator:
             **self._notices.loops(),
             **self._calendars.loops(),
             **self._undo.loops(),
-            WEB_LOOP: partial(self._web().serve, listeners, self._containers.selected.front_address),
+            WEB_LOOP: partial(self._web().serve, listeners, self._containers.selected.published_address),
             **{
                 f"{CHANNEL_PREFIX}{channel.name}": partial(channel.run, receive)
                 for channel in self._channels.all

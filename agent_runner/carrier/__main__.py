@@ -11,16 +11,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent_runner.carrier.waiting_runner import start, wait_until_alone
+from agent_runner.carrier.waiting_runner import lock_workspace, start
 
 
 def main(command: Sequence[str]) -> int:
     """Run the carrier of one run to its end, and return the exit code of the container.
 
+    It begins when no other container uses the workspace any more.
     `command` is a program with its arguments that replaces the runner, as in tests; empty for the runner.
     """
     root = Path(os.environ.get("ANDY_WORKSPACE", "/workspace"))
-    wait_until_alone(root)
+    lock_workspace(root)
     waiting = start(root, command)
 
     from agent_runner.carrier.carrier import carry

@@ -412,7 +412,8 @@ class Carrier:
     async def _watch_end(self) -> None:
         """Read the runner's output until it has ended, and record its exit.
 
-        Then send its last changes of files, unless it ended in a turn: that turn does not count.
+        Then send the changes of files that it made after its last turn. None are sent if it ended in a turn,
+        which then does not count, or if the run is spoiled.
         """
         process = self._process
         async with asyncio.TaskGroup() as tasks:
@@ -429,7 +430,7 @@ class Carrier:
         # A negative code is the signal that killed it: as shells do, 128 and the signal's number.
         self._exit = {"code": 128 - code if code < 0 else code, "was_oom_killed": was_oom_killed()}
         self._change_state(CarrierEvent.RUNNER_ENDED)
-        await self._send_files(0)
+        await self._send_files(0)  # it sends nothing unless the state is LEAVING now
 
     async def _drain(self, reading: list[asyncio.Task[None]]) -> None:
         """Wait until the tasks in `reading` have read the runner's pipes to their end.
@@ -640,13 +641,13 @@ class Carrier:
     async def _wait_until_output_sent(self, link: HostLink) -> None:
         """Wait until a connection has sent all of the output so far.
 
-        Call this before sending a file that a request names; otherwise both sides can deadlock. The host puts
-        the file into the group's folder only after the files of all earlier turns, which wait until the host
-        has read the output with the ends of their turns. Meanwhile it reads no further message: if the output
-        came after the file, the host would never read it.
+        Call this before sending a file that a request names. When the host receives that file, it reads no
+        further message until it has put the files of all earlier turns in place. For that it needs the ends
+        of these turns, which are in the output. If the output came after the file, the host would wait for
+        it forever.
 
         Raises:
-            ConnectionLost
+            ConnectionLost: the connection broke before that.
         """
         size = self._output.size
         while link.output_sent < size:

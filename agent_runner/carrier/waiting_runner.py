@@ -23,8 +23,8 @@ NO_COMMAND_CODE = 127
 """The exit code if the command cannot be started, as in a shell."""
 
 
-def wait_until_alone(root: Path) -> None:
-    """Wait until no other container uses the workspace `root`, and lock it for this process. Blocks.
+def lock_workspace(root: Path) -> None:
+    """Lock the workspace `root` for this process, as soon as no other container uses it. Blocks until then.
 
     On a machine that was cut off from the host, the container of a run that the host gave up may still use
     it.

@@ -43,11 +43,11 @@ def allow_open_files() -> None:
 
 
 @contextmanager
-def fronted(listener: socket.socket, address: str | None) -> Iterator[tuple[socket.socket, ...]]:
+def listening_also_at(listener: socket.socket, address: str | None) -> Iterator[tuple[socket.socket, ...]]:
     """Yield the listening sockets of a server: `listener`, and a second one if `address` is not None.
 
-    The second one listens at the same port of `address`, where the server is published, and is closed after
-    the block.
+    The second one listens at the same port of `address`, and is closed after the block. With Docker Compose,
+    Docker passes connections to the published port on to that address, where `listener` does not listen.
 
     Raises:
         OSError: it is not possible to listen there.
@@ -55,8 +55,8 @@ def fronted(listener: socket.socket, address: str | None) -> Iterator[tuple[sock
     if address is None:
         yield (listener,)
         return
-    with closing(listen(address, listener.getsockname()[1])) as front:
-        yield (listener, front)
+    with closing(listen(address, listener.getsockname()[1])) as second:
+        yield (listener, second)
 
 
 class BoundedConfig(uvicorn.Config):

@@ -133,8 +133,8 @@ class EventBus:
 async def until_next(events: asyncio.Queue[HostEvent], *, at_most_seconds: float) -> None:
     """Wait for an event in the queue `events`, at most `at_most_seconds`, and empty the queue.
 
-    The caller then looks at the database once for all these events. It returns no sooner than after
-    `PAUSE_SECONDS`, so that many events do not cause many looks.
+    The caller then looks at the database once for all these events. The wait takes at least `PAUSE_SECONDS`,
+    or `at_most_seconds` if that is less, so that many events do not cause many looks.
     """
     await asyncio.sleep(min(PAUSE_SECONDS, at_most_seconds))
     try:

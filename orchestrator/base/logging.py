@@ -206,6 +206,7 @@ class _LineQueue(QueueHandler):
             "level": record.levelname.lower(),
             "timestamp": utc_stamp(round(record.created * 1000)),
         }
+        # The file gets the message alone: the logger and the level of the new record do not matter.
         return logging.LogRecord("andy", logging.INFO, "", 0, _to_json(fields), None, None)
 
     def enqueue(self, record: logging.LogRecord) -> None:

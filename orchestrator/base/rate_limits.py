@@ -62,8 +62,8 @@ class TokenBucket:
 
     def wait_ms(self, cost: int = 1) -> float:
         """Return in how many milliseconds `cost` tokens will be available, without taking any."""
-        # The bucket has `cost` tokens before it is full: once only `at_once - cost` of them are missing, each
-        # of which takes `_token_ms`.
+        # When the bucket has `cost` tokens, `at_once - cost` are missing until it is full, and each of them
+        # takes `_token_ms`: so much earlier than it is full, it has `cost`.
         until_full_ms = max(0.0, self._full_at_ms - self._clock.steady_ms())
         return max(0.0, until_full_ms + (cost - self._at_once) * self._token_ms)
 
@@ -75,8 +75,9 @@ class TokenBucket:
         """
         now_ms = self._clock.steady_ms()
         begin_ms = now_ms if at_ms is None else at_ms
-        # Each token that is taken puts off the time at which the bucket is full again. All that were taken
-        # are there once it is no longer in debt: as long before that time as an empty bucket takes to fill.
+        # Each token that is taken puts off the time at which the bucket is full again. When the bucket is
+        # just empty, all taken tokens are there, and from then on it takes the time for `at_once` tokens
+        # until it is full.
         self._full_at_ms = max(self._full_at_ms, begin_ms) + cost * self._token_ms
         return max(0.0, self._full_at_ms - now_ms - self._at_once * self._token_ms) / 1000
 

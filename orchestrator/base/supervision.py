@@ -23,7 +23,7 @@ Loop = Callable[[], Awaitable[None]]
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 """The longest pause of an essential loop, in seconds."""
-LONGEST_ASIDE_SECONDS = 300.0
+LONGEST_OTHER_PAUSE_SECONDS = 300.0
 """The longest pause of any other loop, in seconds."""
 HEALTHY_MS = 60_000
 """Milliseconds that a loop has to run without an error before its earlier failures no longer count."""
@@ -75,7 +75,7 @@ class LoopFailure:
 @dataclass(slots=True)
 class _LoopState:
     failures: int = 0
-    own_failures: int = 0
+    lasting_failures: int = 0
     """The number of `failures` without those that may end by themselves, such as a full disk."""
     since_ms: int = 0
     started_ms: int = 0
@@ -84,7 +84,7 @@ class _LoopState:
     """The end of the pause after its latest failure, by the steady clock."""
     failure: LoopFailure | None = None
     is_reported: bool = False
-    is_waited_out: bool = False
+    is_temporary: bool = False
     """Whether its latest failure may end by itself, such as a full disk."""
 
 
@@ -157,21 +157,23 @@ class Supervisor:
     def _count_failure(self, name: str, state: _LoopState, error: BaseException) -> float:
         """Count a failure of a loop, log it, and return the seconds until the next try.
 
-        Raises `error` itself if it is the last failure that an essential loop may have, which ends the host.
+        Raises `error` itself, which ends the host, if it is failure number `MAX_FAILURES` in a row of an
+        essential loop. Failures that may end by themselves, such as a full disk, are never raised, and are
+        not counted for that.
         """
         # By the steady clock: a jump of the wall clock must make no loop healthy.
         if state.failures == 0 or self._clock.steady_ms() - state.started_ms > HEALTHY_MS:
-            state.failures, state.own_failures = 0, 0
+            state.failures, state.lasting_failures = 0, 0
             state.since_ms, state.is_reported = self._clock.now_ms(), False
         state.failures += 1
         is_essential = name in self._essential
-        # Set by errors such as a full disk, which end without any change of the program.
-        state.is_waited_out = all(getattr(leaf, "is_waited_out", False) for leaf in _leaves(error))
-        state.own_failures += not state.is_waited_out
-        if is_essential and state.own_failures >= MAX_FAILURES and not state.is_waited_out:
+        # An attribute of `StoreError`. All errors of a group have to be temporary.
+        state.is_temporary = all(getattr(leaf, "is_temporary", False) for leaf in _leaves(error))
+        state.lasting_failures += not state.is_temporary
+        if is_essential and state.lasting_failures >= MAX_FAILURES and not state.is_temporary:
             log.critical("loop.gave_up", loop=name, failures=state.failures, exc_info=error)
             raise error
-        longest = LONGEST_PAUSE_SECONDS if is_essential else LONGEST_ASIDE_SECONDS
+        longest = LONGEST_PAUSE_SECONDS if is_essential else LONGEST_OTHER_PAUSE_SECONDS
         pause = doubled_pause(FIRST_PAUSE_SECONDS, longest, failures=state.failures)
         state.waits_until_ms = self._clock.steady_ms() + int(pause * 1000)
         state.failure = LoopFailure(
@@ -187,13 +189,14 @@ class Supervisor:
     async def _report_failure(self, state: _LoopState) -> None:
         """Notify the owner once of a loop that failed `REPORTED_FAILURES` times in a row.
 
-        If the notification fails, it is tried again at the next failure.
+        If the notification fails, it is tried again at the next failure. Nothing is sent while the latest
+        failure is one that may end by itself, such as a full disk.
         """
         if self._report is None or state.failure is None or state.is_reported:
             return
         # The owner cannot be notified through a database that cannot be written. `andy doctor` and the status
         # show this failure instead. A later failure of another kind is reported here.
-        if state.is_waited_out:
+        if state.is_temporary:
             return
         if state.failures < REPORTED_FAILURES:
             return

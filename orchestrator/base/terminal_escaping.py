@@ -124,9 +124,11 @@ def _is_ascii_in_disguise(character: str) -> bool:
 def _form_and_parts(character: str) -> tuple[str, ...]:
     """Return Unicode's decomposition of a character: first its form, then the characters it is made of.
 
-    The form is such as `<font>` or `<wide>`, and empty if the character equals its parts, as `é` does.
+    The form is such as `<font>` or `<wide>`, and empty if the character equals its parts, as `é` does. A
+    character without a decomposition has an empty form and no parts.
     """
     # Such as `<wide> 0061`, a form and then numbers of characters; for `é`, `0065 0301` without a form.
+    # Without a decomposition the text is empty, and `split` returns an empty list.
     form, *codes = unicodedata.decomposition(character).split() or [""]
     if form and not form.startswith("<"):
         form, codes = "", [form, *codes]
@@ -134,7 +136,10 @@ def _form_and_parts(character: str) -> tuple[str, ...]:
 
 
 def _letter_of(character: str) -> str:
-    """Return a letter without its marks: `e` for `é`, and `a` for `ấ`, which has two."""
+    """Return a letter without its marks: `e` for `é`, and `a` for `ấ`, which has two.
+
+    A character that has a form is no letter with marks, and is returned as it is.
+    """
     while len(form_and_parts := _form_and_parts(character)) > 1 and not form_and_parts[0]:
         character = form_and_parts[1]  # the letter; its mark follows
     return character

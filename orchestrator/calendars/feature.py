@@ -106,7 +106,7 @@ class CalendarFeature:
     async def _note_failure(self, calendar: FollowedCalendar, problem: str) -> None:
         """Count a failure, and notify the owner when a calendar has failed `NOTIFIED_AT` times in a row.
 
-        Further failures of the same row notify nobody.
+        Further failures notify nobody until the calendar could be read again.
         """
         now_ms = self._host.clock.now_ms()
         async with self._host.database.transaction() as tx:

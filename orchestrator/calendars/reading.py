@@ -80,7 +80,7 @@ def _between(calendar: Any, since: datetime, until: datetime) -> list[Any]:
     try:
         return list(recurring_ical_events.of(calendar, skip_bad_series=True).between(since, until))
     except MemoryError:
-        raise  # as in `_calendars`
+        raise  # the text may be valid, and is too large for this process
     except Exception:  # noqa: BLE001 - whatever one event has: the others are read without it
         # The series are read one by one, and one that fails alone, too, is left out.
         series = _series(calendar)
@@ -113,7 +113,7 @@ def _calendars(body: bytes) -> Iterator[Any]:
         texts = _from_caldav(body) if is_caldav else [body.decode("utf-8-sig", "replace")]
         components = [component for text in texts for component in _components(text)]
     except MemoryError:
-        raise  # it may be a calendar, and is too large for this process
+        raise  # the text may be valid, and is too large for this process
     except Exception as error:  # the parser reads untrusted bytes, and raises errors of many kinds
         raise NotACalendar(str(error)[:MAX_TEXT_CHARS]) from error
     calendars = [component for component in components if component.name == "VCALENDAR"]
@@ -133,7 +133,7 @@ def _components(text: str) -> list[Any]:
         if components := Calendar.from_ical(text, multiple=True):
             return components
     except MemoryError:
-        raise  # as in `_calendars`
+        raise  # the text may be valid, and is too large for this process
     except Exception:  # noqa: BLE001, S110 - parsed part by part below
         pass
     return Calendar.from_ical(_parsable(text), multiple=True)
@@ -163,7 +163,8 @@ def _parsable(text: str) -> str:
 def _nested(text: str) -> Iterator[tuple[list[str], str, str]]:
     """Yield for each line of iCalendar text the components that it is in, its keyword, and the line.
 
-    The components are given by their names, from the outermost on.
+    The components are given by their names, from the outermost on. The lines with which a component begins
+    and ends count as in it.
 
     A component whose end is missing ends before the next event, or where a component around it ends.
     """
@@ -194,7 +195,7 @@ def _can_be_parsed(component: list[str]) -> bool:
     try:
         Component.from_ical("\r\n".join(component), multiple=True)
     except MemoryError:
-        raise  # as in `_calendars`
+        raise  # the text may be valid, and is too large for this process
     except Exception:  # noqa: BLE001 - whatever one component has: the others are read without it
         return False
     return True

@@ -86,7 +86,7 @@ class ContainersFeature:
             used_runtimes=used_runtimes,
             last_frame=self._last_frame,
             on_log=self._logs.take_stderr,
-            on_node_problem=self._notify_owner,
+            on_node_problem=self._report_node_problem,
             slots_per_node=settings.max_containers_per_node,
             say=self._say,
         )
@@ -107,13 +107,13 @@ class ContainersFeature:
         run = await self._host.reader.read(lambda tx: runs.get(tx, run_id))
         return 0 if run is None else run.last_frame
 
-    async def _notify_owner(self, problem: str, about: str = "node") -> None:
-        """Queue a message about a problem to the owner's group. The same text is sent only once per topic.
+    async def _report_node_problem(self, problem: str) -> None:
+        """Queue a message to the owner's group about a node that cannot start containers.
 
-        `about` is the topic.
+        The same text is sent only once.
         """
         await self._host.database.write(
-            lambda tx: owner.notify(tx, f"⚠️ {problem}", about=about, now_ms=self._host.clock.now_ms())
+            lambda tx: owner.notify(tx, f"⚠️ {problem}", about="node", now_ms=self._host.clock.now_ms())
         )
         self._host.wakeups.outbox.set()
 
@@ -150,7 +150,7 @@ class ContainersFeature:
             credentials=credentials,
             proxies=proxies,
             uid=self.selected.uid,
-            hindrance=self.selected.hindrance,
+            mount_hindrance=self.selected.mount_hindrance,
         )
 
     async def prepare(self) -> None:

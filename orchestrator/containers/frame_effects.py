@@ -229,8 +229,9 @@ async def _take_end(
 ) -> FrameEffect:
     """Apply the frame that ends a turn, and return the changes to the turn.
 
-    The turn gets its new state. If it ended well, `on_success` is called, and its notices and its position in
-    the session are recorded.
+    The turn gets its new state. If it ended well, `on_success` is called, and its delivered notices and its
+    position in the session (a checkpoint) are recorded. However it ended, it is recorded how the conversation
+    was really restored, if the frame reports that.
     """
     delivered: list[int] = []
     if frame.status == "success":

@@ -57,7 +57,7 @@ class MountRequester:
     """Resolved paths that may not be mounted: neither they, nor their contents, nor
     folders that contain them.
     """
-    hindrance: Callable[[Path], str | None] = lambda _: None
+    mount_hindrance: Callable[[Path], str | None] = lambda _: None
     """Returns why containers cannot be given a path, if Andy runs in a container itself; else None."""
 
 
@@ -82,7 +82,7 @@ Resolve = Callable[[Path], Path | None]
 
 
 def resolve(path: Path) -> Path | None:
-    """Return the real path of a folder or plain file on this disk, else None. Blocks."""
+    """Return the real path of a folder or plain file, every link followed; None if none exists. Blocks."""
     try:
         real = path.resolve(strict=True)
         return real if real.is_dir() or real.is_file() else None
@@ -154,7 +154,8 @@ def _checked_source(
     """Return the real path of a requested mount, with all links followed.
 
     Raises:
-        MountRefused: there is none, it is protected or blocked, or Andy's own container does not have it.
+        MountRefused: the path is not absolute, does not exist, or is blocked; it is or contains a protected
+            path, or lies in one; or Andy's own container, if he runs in one, does not have it.
     """
     path = _expand_home(request.path, requester)
     if not path.is_absolute():
@@ -162,14 +163,15 @@ def _checked_source(
     # Judged by the real path: a link in an allowed folder may lead anywhere.
     real = resolve(path)
     if real is None:
-        raise MountRefused(f"there is no such folder or file. {requester.hindrance(path) or ''}".strip())
+        advice = requester.mount_hindrance(path) or ""
+        raise MountRefused(f"there is no such folder or file. {advice}".strip())
     for secret in requester.protected:
         if _contains(secret, real) or _contains(real, secret):
             raise MountRefused(f"{secret} is Andy's own, and no group may see it.")
     blocked = _blocked_part(real, (*BLOCKED, *rules.blocked_patterns))
     if blocked is not None:
         raise MountRefused(f"'{blocked}' in {real} is blocked.")
-    hindrance = requester.hindrance(real)
+    hindrance = requester.mount_hindrance(real)
     if hindrance is not None:
         raise MountRefused(hindrance)
     return real
@@ -235,14 +237,14 @@ class MountAllowlist:
         *,
         home: Path,
         own_home: Path,
-        hindrance: Callable[[Path], str | None] = lambda _: None,
+        mount_hindrance: Callable[[Path], str | None] = lambda _: None,
     ) -> None:
         """`home` is Andy's home, whose data no group may mount; `own_home` is the owner's, which `~` means.
 
-        `hindrance` returns why a path cannot be mounted in containers; None when it can.
+        `mount_hindrance` returns why a path cannot be mounted in containers; None when it can.
         """
         self._file = file
-        self._hindrance = hindrance
+        self._mount_hindrance = mount_hindrance
         self._own_home = own_home
         owned = (
             *(home / name for name in ("data", "store", "groups", ".env", "andy.toml")),
@@ -270,6 +272,6 @@ class MountAllowlist:
             is_main=group.is_main,
             own_home=self._own_home,
             protected=self._protected,
-            hindrance=self._hindrance,
+            mount_hindrance=self._mount_hindrance,
         )
         return decide(requests, allowlist.rules, requester)

@@ -91,7 +91,8 @@ def group_directories(group: Group, rights: FileRights | None = None) -> tuple[G
 def restricted_folder(group: Group) -> Path:
     """Return the folder for the files that only a group's restricted containers have. Pure.
 
-    It is relative to the home.
+    It is relative to the home. A container is restricted if it answers a person whose role may not do
+    everything; it must neither see nor change the session of the group's ordinary containers.
     """
     return Path("data/sessions", group.folder, "apart")
 
@@ -131,9 +132,10 @@ def prepare(
 ) -> tuple[Mount, ...]:
     """Create a group's directories, set the owner of those that its container writes, and list its mounts.
 
-    `uid` and `gid` are the container's user and group; without `gid`, the group has the user's number. A host
-    that is not root cannot change owners. With `rights` the container is restricted: the files of the group's
-    earlier restricted containers are removed, and so are all answers to requests of the group's containers.
+    `uid` is the number of the container's user, and `gid` that of the user's Unix group, the same as `uid` if
+    None. A host that is not root cannot change owners. With `rights` the container is restricted: the files
+    of the group's earlier restricted containers are removed, and so are all answers to requests of the
+    group's containers. For main, the mount points of the entries of the home that it may see are created.
     Blocks.
 
     Raises:

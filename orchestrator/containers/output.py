@@ -127,7 +127,8 @@ class OutputReader:
         """
         await self._read_frames(live, container)
         if live.must_be_killed and not await stop_container(container):
-            # The reaper tries again, for the same reason; it skips runs that have a verdict.
+            # During the wait below, `Termination.end_overdue` tries again, by `stop`. It skips runs that have
+            # a verdict.
             live.stop, live.verdict = live.verdict, None
         exited = await container.wait()
         live.has_exited = True
@@ -174,7 +175,8 @@ class OutputReader:
         """Parse a line of a container's output as a frame; return None if it is not one that can be applied.
 
         A frame of an unknown kind comes from a newer container and is ignored. An unreadable one is logged.
-        If already the first one is of another version of the protocol, the container is killed.
+        If already the first one that this host reads is of another version of the protocol, the container is
+        killed.
         """
         try:
             return parse_frame(line)
@@ -183,8 +185,8 @@ class OutputReader:
         except OtherVersion as error:
             await self._wait_for_rate(live, live.frame_rate)
             if live.last_frame_ms is None and live.verdict is None:
-                # If frames were applied, an earlier host of the container's version did that. Then a new
-                # container, of this host's version, may succeed.
+                # This host has read no frame before. If the store has applied some, an earlier host of the
+                # container's version did that. Then a new container, of this host's version, may succeed.
                 verdict = other_version(is_retryable=live.last_frame > 0)
                 log.warning("run.other_version", run=live.run.id, group=live.run.folder, reason=str(error))
                 self._termination.schedule_kill(live, verdict)
@@ -290,9 +292,9 @@ class OutputReader:
                         live.session_id = session_id
 
     async def _apply(self, live: LiveRunState, frame: Frame) -> None:
-        """Apply a frame to the store and act on the changes. While the disk refuses, it is tried again.
+        """Apply a frame to the store and act on the changes, if it makes any.
 
-        A frame that was dropped could be a lost answer.
+        While the disk refuses, it is tried again: if the frame were dropped, an answer could be lost.
         """
         now_ms = self._context.clock.now_ms
         ports = self._context.ports

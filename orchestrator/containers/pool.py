@@ -111,7 +111,7 @@ class RunPool:
         does not wait.
         """
         live = self._live_runs.admit(self._creator.new_run(turn), RunState.STARTING, turn_id=turn.id)
-        self._termination.spawn(live, self._starter.run(live, turn))
+        self._termination.serve_in_task(live, self._starter.run(live, turn))
 
     def start_ahead(self, group: Group, sign: Sign, *, is_isolated: bool) -> None:
         """Start a container for a group ahead of its first turn, in a task of its own.
@@ -126,7 +126,7 @@ class RunPool:
         live.sign = sign
         live.is_unused = True
         self._context.bus.publish("run.ahead", group=group.folder, run=live.run.id, detail=sign.value)
-        self._termination.spawn(live, self._starter.run_ahead(live, group))
+        self._termination.serve_in_task(live, self._starter.run_ahead(live, group))
 
     @property
     def foresight(self) -> ForesightFigures:
@@ -217,8 +217,9 @@ class RunPool:
     async def _start_turn(self, tx: Tx, turn: Turn, live: LiveRunState) -> TurnOrder | None:
         """Record in the transaction that a turn runs in a live container; return the turn's order.
 
-        Return None if the turn is not queued any more, or if the container does not fit the group any more.
-        In the second case the container is also marked to end.
+        The caller has set the container's state to BUSY. Return None if the container is being closed since
+        then, if the turn is not queued any more, or if the container does not fit the group any more. In the
+        last case the container is also marked to end.
         """
         group = await groups.by_folder(tx, turn.folder)
         if group is None or live.is_retired or not self._still_fits(live, group, turn):

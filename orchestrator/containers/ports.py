@@ -55,7 +55,7 @@ class ChosenAgent:
     """The model in the run's order; None leaves the choice to the agent."""
     service: str
     """The service with its address, to which a session is bound."""
-    name: str | None = None
+    service_name: str | None = None
     """The name of the service; None is the one of `.env`."""
 
     @property
@@ -65,15 +65,15 @@ class ChosenAgent:
 
     def recorded_in(self, run: Run) -> Run:
         """Return a copy of `run` with this model, provider and service."""
-        return replace(run, model=self.model, provider=self.provider, service=self.name)
+        return replace(run, model=self.model, provider=self.provider, service=self.service_name)
 
     def is_recorded_in(self, run: Run) -> bool:
-        """Return whether a recorded run uses this model and service.
+        """Return whether a recorded run uses this model, provider and service.
 
         A run without a provider was recorded by an older version and counts as equal.
         """
         recorded = (run.model, run.provider, run.service)
-        return run.provider is None or recorded == (self.model, self.provider, self.name)
+        return run.provider is None or recorded == (self.model, self.provider, self.service_name)
 
 
 async def resume_plainly(turn: Turn, group: Group, session_id: str | None) -> Restoration:

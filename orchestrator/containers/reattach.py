@@ -121,7 +121,7 @@ class Reattachment:
             except Exception as error:  # one group's order, which prevents no start of the host
                 log.exception("turn.not_written", turn=turn.id, run=run.id, reason=str(error))
                 is_written = False
-        self._termination.spawn(live, self._reader.follow(live, container))
+        self._termination.serve_in_task(live, self._reader.follow(live, container))
         self._context.bus.publish("run.adopted", group=run.folder, run=run.id)
         if not is_written:
             await self._termination.kill_unwritten(live)

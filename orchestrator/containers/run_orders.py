@@ -44,11 +44,11 @@ class RunOrders:
         credentials: CredentialSource,
         proxies: ContainerProxies,
         uid: int,
-        hindrance: Callable[[Path], str | None] = lambda _: None,
+        mount_hindrance: Callable[[Path], str | None] = lambda _: None,
     ) -> None:
         """`uid` is the id of the user that a container runs as.
 
-        `hindrance` returns the reason why a folder of the owner cannot be mounted, or None when it can.
+        `mount_hindrance` returns the reason why a folder of the owner cannot be mounted, or None when it can.
         """
         self._host = host
         self._settings = host.settings
@@ -59,7 +59,7 @@ class RunOrders:
             owner.OwnerFile(owner.owner_directory() / mount_allowlist.FILE, mount_allowlist.MountRules),
             home=host.home.root,
             own_home=Path.home(),
-            hindrance=hindrance,
+            mount_hindrance=mount_hindrance,
         )
 
     def order(self, run: Run, group: Group, turn: TurnOrder, session_id: str | None) -> RunOrder:
@@ -70,10 +70,10 @@ class RunOrders:
         """
         config = group_config.of(group)
         choice = self._choice(group, turn.kind, is_isolated=run.is_isolated)
-        # A run that was recorded with a model and service keeps them; an older version recorded none.
-        service = self._proxies.models.catalog.service(
-            choice.service if run.provider is None else run.service
-        )
+        # A run keeps the model and service with which it was recorded. An older version recorded neither, and
+        # no provider: then the present choice applies.
+        has_recorded_model = run.provider is not None
+        service = self._proxies.models.catalog.service(run.service if has_recorded_model else choice.service)
         # A plain service has only the features that all services of the Messages API have.
         is_plain = service is not None and service.kind != "anthropic"
         search = group_config.search_service(config, self._settings)
@@ -85,7 +85,7 @@ class RunOrders:
             assistant_name=self._settings.assistant_name,
             timezone=self._zone(group),
             agent=self.agent(group),
-            model=choice.model if run.provider is None else run.model,
+            model=run.model if has_recorded_model else choice.model,
             is_plain_service=is_plain,
             window=service.window if service is not None else None,
             session_id=session_id,
@@ -147,7 +147,7 @@ class RunOrders:
             agent=self.agent(group),
             model=choice.model,
             service=self._proxies.models.provider_of(choice.service),
-            name=None if choice.service == OF_DOTENV else choice.service,
+            service_name=None if choice.service == OF_DOTENV else choice.service,
         )
 
     def _choice(

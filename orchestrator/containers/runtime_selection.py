@@ -82,7 +82,7 @@ class SelectedRuntime:
     """
 
     @property
-    def front_address(self) -> str | None:
+    def published_address(self) -> str | None:
         """The address to which Docker publishes the ports of Andy's own container; None if there is none.
 
         Agents cannot reach this address.
@@ -139,9 +139,9 @@ class SelectedRuntime:
         """Return one line with the fix if the agent image is missing now, else None."""
         return _no_image(self.image) if self.image and await self.is_image_there() is False else None
 
-    def hindrance(self, path: Path) -> str | None:
+    def mount_hindrance(self, path: Path) -> str | None:
         """Return why a folder of the owner cannot be mounted in containers; None when it can."""
-        return self.own_paths.hindrance(path) if self.own_paths is not None else None
+        return self.own_paths.mount_hindrance(path) if self.own_paths is not None else None
 
 
 async def choose(
@@ -228,7 +228,7 @@ async def _docker_if_there(
                 " Fix that, or give them up with ANDY_RUNTIME=process."
             ) from error
         return _process(home, say, on_log=on_log, reason=str(error))
-    return await _docker(home, install, tag, say, on_log=on_log, waits_for_image=requested == "auto")
+    return await _docker(home, install, tag, say, on_log=on_log, may_lack_image=requested == "auto")
 
 
 async def _end_in_runtimes(
@@ -286,12 +286,13 @@ def _remove_swarm(client: APIClient, *, install: str, own_paths: HostPaths | Non
 
 
 async def _docker(
-    home: Path, install: str, tag: str, say: Say, *, on_log: OnLog, waits_for_image: bool
+    home: Path, install: str, tag: str, say: Say, *, on_log: OnLog, may_lack_image: bool
 ) -> SelectedRuntime:
     """Return the Docker runtime, after the agent image was built if it is missing or outdated.
 
-    With `waits_for_image` a missing image that cannot be built is no error but the `problem` of the result.
-    `say` shows the progress.
+    If this host runs in a container itself, its agents are sibling containers (`_for_container_host`).
+    Otherwise they share a network, and the result has a firewall. With `may_lack_image` a missing image that
+    cannot be built is no error but the `problem` of the result. `say` shows the progress.
 
     Raises:
         ContainerError: the image or the network cannot be made.
@@ -301,7 +302,7 @@ async def _docker(
     try:
         await asyncio.to_thread(ensure_image, tag, say)
     except ContainerError as error:
-        if not waits_for_image or await asyncio.to_thread(has_image, tag):
+        if not may_lack_image or await asyncio.to_thread(has_image, tag):
             raise
         problem = _no_image(tag)
         say(f"{error}\n⚠️  {problem}")
@@ -418,7 +419,8 @@ async def _swarm(
         """Accept connections that forward agents' requests to these ports of the host.
 
         They come from other nodes through the gate, a container on the swarm's networks, and arrive at one
-        port of the host, the door, which is returned.
+        port of the host, the door, which is returned. The gate is started, or Andy's own container becomes
+        it. Then the secrets and networks that no run needs any more are removed from the swarm.
         """
         runtime.ports = ports
         await runtime.open()
@@ -432,8 +434,8 @@ async def _swarm(
                 address=joined_network.gateway,
             )
         elif own_paths is not None:
-            # Andy's own container is the gate. After an upgrade it is a new one, which is not on the networks
-            # of the live runs yet, so `keep_gate` has to connect it.
+            # Andy runs in a container, which is the gate. After an upgrade it is a new one, which is not on
+            # the networks of the live runs yet, so `keep_gate` has to connect it.
             services.make_gate = lambda _: own_paths.own_id
         await engine.keep_gate()
         await engine.tidy()

@@ -131,7 +131,7 @@ class RunCreator:
         new_run = NewRun(
             run=run,
             group=group,
-            narrowed_group=group,
+            narrowed_group=group,  # not narrowed: a restricted turn never gets a container started ahead
             order=order.model_copy(update={"is_standby": True}),
             environment=dict(ports.orders.environment(group, order.agent, token)),
             restoration=None,  # it is decided again, and published, with the run's first turn
@@ -302,7 +302,10 @@ class RunCreator:
         self._publish_restored(turn, new_run.run, new_run.restoration)
 
     def _publish_restored(self, turn: Turn, run: Run, restoration: Restoration | None) -> None:
-        """Publish how a run continues the group's conversation; nothing for an isolated run, with None."""
+        """Publish how a run continues the group's conversation.
+
+        Nothing is published if `restoration` is None, because an isolated run continues none.
+        """
         if restoration is not None:
             ids = {"group": turn.folder, "turn": turn.id, "run": run.id}
             self._context.bus.publish("conversation.restored", **ids, **restoration.event_fields())

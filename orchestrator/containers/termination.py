@@ -118,7 +118,8 @@ def classify_exit(live: LiveRunState, exited: Exit) -> RunEnd:
 
 def forced_outcome(live: LiveRunState) -> RunEnd | None:
     """Return the end of a run by the decision to kill it; None if it was not decided to kill it."""
-    # A container that could not be stopped has no verdict until the next try, and may end by itself before.
+    # If its container could not be stopped, `verdict` is None until the next try. `stop` still has the
+    # decision, which also applies if the container ends by itself before that try.
     verdict = live.verdict or live.stop
     if verdict is None or not verdict.kill:
         return None
@@ -322,10 +323,11 @@ class Termination:
         self._live_runs = live_runs
         self._orphans = orphans
 
-    def spawn(self, live: LiveRunState, work: Awaitable[RunEnd]) -> None:
-        """Run `work` in a new task. `work` starts or re-attaches a container and reads its output to the end.
+    def serve_in_task(self, live: LiveRunState, work: Awaitable[RunEnd]) -> None:
+        """Serve a run in a new task: await `work`, then end the run.
 
-        After that, the same task records the run's end, removes its container and frees its slot.
+        `work` starts or re-attaches the run's container and reads its output to the end. After that, the same
+        task records the run's end, removes its container and frees its slot.
         """
         live.task = self._context.tasks.create_task(self._run_to_end(live, work), name=f"run:{live.run.id}")
 
@@ -436,9 +438,10 @@ class Termination:
             live.verdict = None  # `end_overdue` tries again; it skips runs that have a verdict
 
     async def kill_unwritten(self, live: LiveRunState) -> None:
-        """Kill a run whose turn could not be written for its container, which queues the turn again.
+        """Kill a run because the file with its turn's order could not be written for the container.
 
-        If the container cannot be stopped now, `end_overdue` tries again.
+        By the end of the run, the turn is queued again. If the container cannot be stopped now, `end_overdue`
+        tries again.
         """
         live.stop = TURN_NOT_WRITTEN
         await self.kill(live, live.stop)

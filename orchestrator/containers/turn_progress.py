@@ -24,8 +24,9 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 def safe_start(frame: ToolStart, redact: Callable[[str], str]) -> ToolStart:
     """Return a copy of the frame, which reports the start of a tool call, with texts that are safe to show.
 
-    Each text is on one line, without secrets (`redact` removes them) and of limited length. Texts are
-    redacted before they are cut, because a secret that was cut would no longer be recognised.
+    Each text is on one line. The tool's name and the summary are also without secrets (`redact` removes them)
+    and of limited length. The ids of the call and its parent are only put on one line. Texts are redacted
+    before they are cut, because a secret that was cut would no longer be recognised.
     """
     return frame.model_copy(
         update={

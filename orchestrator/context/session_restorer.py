@@ -133,7 +133,7 @@ class SessionRestorer:
             session_id=resumed_session,
             model=agent.model,
             provider=agent.provider,
-            service=agent.name,
+            service=agent.service_name,
             facts=planned.figures(),
         )
 

@@ -69,7 +69,8 @@ class HomeError(AndyError):
 class StoreError(AndyError):
     """The database cannot be used. Loops wait until it can: a full disk may have room again later."""
 
-    is_waited_out = True
+    is_temporary = True
+    """Whether the error may end without any change of the program, so that no loop ends the host for it."""
 
 
 class StoreTooNew(StoreError):
@@ -79,7 +80,7 @@ class StoreTooNew(StoreError):
 class StoreCorrupt(StoreError):
     """The database is damaged: restore a backup. Nothing waits for it, since it does not repair itself."""
 
-    is_waited_out = False
+    is_temporary = False
 
 
 class BackupError(AndyError):

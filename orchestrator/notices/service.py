@@ -213,10 +213,10 @@ async def _replaced(tx: Tx, new_notice: NewNotice) -> NoticeRow | None:
 
 
 def _has_claimed(turn: Turn, replaced: NoticeRow | None) -> bool:
-    """Return whether a turn has claimed the notice `replaced`, as it was before a new notice replaced it.
+    """Return whether a turn had claimed the notice `replaced`, which a new notice has just replaced.
 
-    If so, the turn delivers the older text, and the new notice has to wait for the next turn. `replaced` is
-    None if the new notice replaces none.
+    If so, the turn delivers the older text, and the new notice has to wait for the next turn. `replaced` was
+    read before the replacement, and is None if the new notice replaces none.
     """
     return replaced is not None and replaced.claim_turn == turn.id
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent_runner.wire.listeners import listen
-from orchestrator.base.asgi_server import BoundedConfig, Server, fronted
+from orchestrator.base.asgi_server import BoundedConfig, Server, listening_also_at
 from orchestrator.base.supervision import LoopFailure
 from orchestrator.channels.local.channel import new_message
 from orchestrator.channels.registry import Channels
@@ -132,7 +132,7 @@ class WebFeature:
     async def serve(self, listeners: Sequence[socket.socket], published_address: str | None) -> None:
         """Serve HTTP until cancelled, at `listeners` and at the published address, if there is one."""
         # The first listener and, if there is a published address, one at the same port of that address.
-        with fronted(listeners[0], published_address) as first_and_published:
+        with listening_also_at(listeners[0], published_address) as first_and_published:
             await self._serve((*listeners[1:], *first_and_published))
 
     async def _serve(self, listeners: Sequence[socket.socket]) -> None:

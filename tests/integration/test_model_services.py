@@ -222,7 +222,7 @@ async def test_a_service_that_was_removed_answers_its_run_with_the_reason(harnes
         await tx.execute("DELETE FROM model_services")
     await harness.proxies.models.refresh()
 
-    assert asked.name == "local"
+    assert asked.service_name == "local"
     assert await answers(harness) == "from the first", "what is chosen is a model of .env's then"
     assert harness.attempts[-1].run.model == "local/qwen3"
 

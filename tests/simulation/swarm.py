@@ -294,7 +294,7 @@ class NodeContainer:
         await asyncio.sleep(self.engine.chance.uniform(0.1, 1.0) * self.process.slowness)
         self.root.mkdir(parents=True, exist_ok=True)
         users = self.machine.users
-        # As `wait_until_alone`, whose lock is of the kernel.
+        # As `lock_workspace`, whose lock is of the kernel.
         while (user := users.get(self._volume, self)) is not self and user.exit is None:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         if self._volume:

@@ -209,7 +209,7 @@ def test_a_folder_that_containers_cannot_be_given_is_refused_with_the_line_to_ad
         is_main=True,
         own_home=OWN_HOME,
         protected=(),
-        hindrance=lambda path: None if path.name == "seen" else f"Add '- {path}:{path}'.",
+        mount_hindrance=lambda path: None if path.name == "seen" else f"Add '- {path}:{path}'.",
     )
     path = str(OWN_HOME / "projects")
 

@@ -78,9 +78,9 @@ def test_a_home_with_a_folder_that_is_not_mounted_is_refused_with_the_line_to_ad
 
 
 def test_a_folder_of_the_owner_is_shown_when_it_is_mounted_by_itself():
-    assert SIBLINGS.hindrance(Path("/home/me/photos")) is None
+    assert SIBLINGS.mount_hindrance(Path("/home/me/photos")) is None
     for path in ("/home/me/photos/2026", "/home/me", "/run/andy"):
-        assert f"'- {path}:{path}:ro'" in (SIBLINGS.hindrance(Path(path)) or "")
+        assert f"'- {path}:{path}:ro'" in (SIBLINGS.mount_hindrance(Path(path)) or "")
 
 
 @pytest.mark.parametrize("path", ["/srv/checkout/groups/../store", "groups", "/srv/checkout-2/x", "/srv"])

@@ -7,7 +7,7 @@ import pytest
 from orchestrator.base import supervision as supervising
 from orchestrator.base.supervision import (
     HEALTHY_MS,
-    LONGEST_ASIDE_SECONDS,
+    LONGEST_OTHER_PAUSE_SECONDS,
     MAX_FAILURES,
     REPORTED_FAILURES,
     LoopFailure,
@@ -153,7 +153,7 @@ async def test_a_loop_that_is_not_essential_ends_nothing_and_is_tried_for_ever_w
     await host.supervisor.run("channel:x", loop)
 
     assert loop.runs == 5 * MAX_FAILURES + 1
-    assert pauses[-1] == max(pauses) == LONGEST_ASIDE_SECONDS
+    assert pauses[-1] == max(pauses) == LONGEST_OTHER_PAUSE_SECONDS
     assert [(one.name, one.reason) for one in host.reported] == [("channel:x", "LookupError: failure 3")]
 
 

@@ -65,7 +65,7 @@ async def serve(
         )
         filter_server = FilterServer(checks, connect=partial(asyncio.open_unix_connection, engine_path))
         await asyncio.to_thread(Path(listen_path).unlink, missing_ok=True)
-        # The mask leaves the right to connect to the socket's owner and group. It is set before the socket
+        # With this mask, only the socket's owner and group may connect to it. It is set before the socket
         # exists: a chmod after it would leave a moment in which everybody may connect.
         earlier_mask = os.umask(0o117)
         server = await asyncio.start_unix_server(filter_server.handle, listen_path)

@@ -203,7 +203,8 @@ def _matching(method: str, path: str) -> tuple[RequestRule, re.Match[str]]:
 def _parameters(rule: RequestRule, query: str) -> dict[str, str]:
     """Return the parameters of a query by name.
 
-    Raises `RequestForbidden` for one that the rule does not allow, or that occurs twice.
+    Raises `RequestForbidden` if the query cannot be read, or for a parameter that the rule does not name,
+    that occurs twice, or whose value does not match the rule.
     """
     try:
         pairs = (

@@ -128,7 +128,7 @@ class EngineCalls:
     """Short blocking calls to the engine, which run in a pool of threads."""
 
     def __init__(self) -> None:
-        """Prepare the threads and, for each of them, a client of its own; none connects yet."""
+        """Prepare the pool of threads. Each thread gets a client of its own at its first call."""
         self._pool = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="docker")
         self._thread_local = threading.local()
         self._clients: list[APIClient] = []

@@ -57,7 +57,7 @@ class HostPaths:
                     f"{mount_instruction(home / name)}"
                 )
 
-    def hindrance(self, path: Path) -> str | None:
+    def mount_hindrance(self, path: Path) -> str | None:
         """Return why a folder of the owner cannot be mounted in agents' containers; None if it can.
 
         Only a folder that is itself a bind mount of Andy's container can be mounted.

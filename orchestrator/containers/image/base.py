@@ -64,15 +64,17 @@ def provide_base(client: docker.APIClient, base: BaseImage, progress: BuildProgr
 
 
 def _pull_or_build_base(client: docker.APIClient, progress: BuildProgress) -> str:
-    """Return the tag of a base image that exists here; else pull one, else build one from Debian's archive.
+    """Return the tag of a base image that exists here, the registry's if both do.
+
+    If none exists, pull the registry's or, if that fails, build one from Debian's archive.
 
     Raises:
         NoBaseImage: none of these is possible.
     """
     if inspect(client, PYTHON_IMAGE) is None and _has_debian(client):
-        return _build_debian_base(client, progress)
+        return _build_debian_base(client, progress)  # builds nothing, because it exists
     try:
-        return _pull_base(client, progress)
+        return _pull_base(client, progress)  # pulls nothing if it exists
     except NoBaseImage as error:
         progress.report(f"{error} Making one from Debian's archive now")
         return _build_debian_base(client, progress)

@@ -139,7 +139,7 @@ def _remove_replaced(client: docker.APIClient, tag: str, earlier_image: dict[str
 
 
 def _remove_if_unused(client: docker.APIClient, image_id: str) -> None:
-    """Remove an image unless it has another tag or a container uses it. A missing image is no error."""
+    """Remove an image unless it still has a tag or a container uses it. A missing image is no error."""
     from docker.errors import APIError
 
     description = inspect(client, image_id)

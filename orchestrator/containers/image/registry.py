@@ -60,8 +60,8 @@ def push(client: docker.APIClient, image: str, registry: str, *, say: Say) -> st
     """Push an image under its own tag, and return its name in the registry with the digest.
 
     With that name, nodes of a swarm can pull exactly this image. `registry` is a host, optionally with a port
-    and a path, such as `registry:5000` or `ghcr.io/me`. Unless the push fails, the image has its name in the
-    registry, without the digest, on this engine, too.
+    and a path, such as `registry:5000` or `ghcr.io/me`. The image also gets that name, without the digest, on
+    this engine; if the push fails, a name that was new is removed again.
 
     Raises:
         ImageMissing: this machine has no such image.

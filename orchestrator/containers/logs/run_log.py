@@ -28,7 +28,7 @@ PENDING_BYTES = 512 * 1024
 LINE_BYTES = 8 * 1024
 """Bytes of stderr on one line; longer lines are broken."""
 GAP_SECONDS = 2.0
-"""Seconds after which a gap is logged even if no further output comes."""
+"""Seconds after which a gap, stderr that was left out, is logged even if no further output comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,8 @@ class RunLogs:
         """Facts about the host that are added to the first line of every log."""
 
     def begin(self, run: Run, facts: Mapping[str, object]) -> None:
-        """Open the log of a new run; `facts` are the fields of its first line. Does not block."""
-        opened = self._open_log(run, handled_bytes=0)
+        """Begin the log of a new run; `facts` are the fields of its first line. Does not block."""
+        opened = self._register_log(run, handled_bytes=0)
         self._write_event(opened, "run.begun", {"run": run.id, "group": run.folder, **facts, **self.about})
 
     async def resume(self, run: Run) -> None:
@@ -111,7 +111,7 @@ class RunLogs:
             log.warning("run_log.unreadable", run=run.id, reason=str(error))
             handled_bytes = 0
         # The log's flow of stderr expects it from its start, and skips its first `handled_bytes`.
-        self._open_log(run, handled_bytes=handled_bytes).flow.expect_repeat()
+        self._register_log(run, handled_bytes=handled_bytes).flow.expect_repeat()
 
     def note(self, run_id: RunId, kind: str, facts: Mapping[str, object]) -> None:
         """Log an event that is not published on the event bus, if the run's log is open. Does not block."""
@@ -152,7 +152,11 @@ class RunLogs:
         self._wake.set()
 
     async def run(self) -> None:
-        """Write entries to the files as they come, until cancelled."""
+        """Write entries to the files as they come, until cancelled.
+
+        Gaps, in which stderr was left out, are also logged, some seconds after they begin; those of a full
+        log only at the end of its run.
+        """
         while True:
             has_gap = any(_has_gap_to_log(opened) for opened in self._logs.values())
             await self._wake.wait(at_most_seconds=GAP_SECONDS if has_gap else None)
@@ -177,8 +181,11 @@ class RunLogs:
         """Return the path of a run's log."""
         return files.path_of(self._root, run.folder, run.id, run.started_ms)
 
-    def _open_log(self, run: Run, *, handled_bytes: int) -> _Log:
-        """Open the log of a run; `handled_bytes` is the number of bytes of stderr that it has already."""
+    def _register_log(self, run: Run, *, handled_bytes: int) -> _Log:
+        """Create the log of a run in memory and register it, so that entries are accepted; return it.
+
+        `handled_bytes` is the number of bytes of stderr that its file has already, or that were left out.
+        """
         flow = LogFlow(now_ms=self._clock.steady_ms(), handled_bytes=handled_bytes)
         opened = self._logs[run.id] = _Log(run=run.id, path=self._path(run), flow=flow)
         return opened
@@ -280,7 +287,11 @@ def _fits(opened: _Log, item: _Item) -> bool:
 
 
 def _lines(opened: _Log, item: _Item) -> Iterator[str]:
-    """Yield the lines of the log for one entry."""
+    """Yield the lines of the log for one entry.
+
+    A line of stderr also names the position in the stream, in bytes, at which it ends; the lines that are
+    logged of a gap name the gap's end.
+    """
     match item.content:
         case _LoggedEvent(kind, facts):
             yield files.event_line(item.at_ms, kind, facts)

@@ -206,7 +206,8 @@ class ProcessContainer:
     async def _kill(self, started: _StartedProcess) -> None:
         """Kill the process and its children.
 
-        The children are killed first, while they can still be found through their parent.
+        The process still lives while its children are searched for: those without the run's mark in their
+        environment are found only through their parent.
         """
         await asyncio.to_thread(kill_marked, self._layout.mark)
         if not started.exit_future.done():

@@ -51,7 +51,7 @@ class ProcessLayout:
 
     @property
     def mark(self) -> str:
-        """The environment entry that only the processes of this run have."""
+        """The environment entry, `NAME=VALUE`, that all processes of this run have, and no others."""
         return f"ANDY_WORKSPACE={self.workspace}"
 
     def make(self, mounts: Sequence[Mount]) -> None:
@@ -107,8 +107,8 @@ def environment(layout: ProcessLayout, spec: ContainerSpec, host: Mapping[str, s
     run's directories. No other variable of the host is passed, so none of its secrets is.
     """
     passed_on = {name: host[name] for name in PASSED_ON if name in host}
-    mark, _, workspace = layout.mark.partition("=")
-    run_variables = {mark: workspace, "HOME": str(layout.home), "PYTHONUNBUFFERED": "1"}
+    mark_name, _, workspace = layout.mark.partition("=")
+    run_variables = {mark_name: workspace, "HOME": str(layout.home), "PYTHONUNBUFFERED": "1"}
     for mount in spec.mounts:
         if PurePosixPath(mount.target) == CONFIG:
             run_variables["CLAUDE_CONFIG_DIR"] = str(mount.source.absolute())

@@ -100,15 +100,19 @@ class CarrierDoor:
         self.port = 0
         """The port at which it listens; 0 before it does."""
         self.knows_all_runs = asyncio.Event()
-        """Set when a starting host has found the runs of an earlier one, whose tokens are unknown before."""
+        """Set when the runtime has looked for containers that an earlier host left, if any.
+
+        Before that, an unknown token may be that of such a container.
+        """
 
     async def open(self, address: str, preferred_port: int = 0) -> None:
         """Listen for TLS connections at an address, on the preferred port if that is free, else on any.
 
-        The host's certificate is created if there is none. Sets `port`. Raises `OSError`.
+        The host's certificate is created if there is none. Sets `port`, and for the whole process the
+        size of the buffers of asyncio's later TLS connections. Raises `OSError`.
         """
-        # For each TLS connection, asyncio allocates a buffer of 256 KiB unless its class has another size.
-        # The size is set there, because asyncio itself makes the objects of this class.
+        # For each TLS connection, asyncio would allocate a buffer of 256 KiB. It makes the objects of this
+        # class itself, so the size can only be set in the class.
         sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -210,7 +214,8 @@ class CarrierDoor:
                 try:
                     await session.serve(connection, hello)
                 finally:
-                    # Its last messages are short. A node that is gone would hold it for much longer.
+                    # An orderly end of TLS would wait `SHUTDOWN_SECONDS` for a node that is gone. The last
+                    # messages of this connection are short, so its socket is shut down sooner.
                     asyncio.get_running_loop().call_later(SILENCE_SECONDS, accepted.end)
         except (ConnectionLost, OSError, TimeoutError) as error:
             # The other side connects again. With the tracebacks, the buffers of TLS would stay in memory.

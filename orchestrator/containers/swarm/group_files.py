@@ -268,12 +268,18 @@ class RunFiles:
     shared: dict[str, SharedTree]
     mailboxes: dict[str, Path]
     stages: Stages
-    keeps_volume: bool = True
-    """Whether the node retains the files for the group's next run there; only one run at a time may do so."""
+    uses_group_volume: bool = True
+    """Whether the run works in its group's volume, whose files the node retains for the group's next run.
+
+    Only one run at a time may do so. Any other run gets a volume that is removed with its container.
+    """
     caches: dict[str, HashCache] = field(default_factory=dict)
 
     def write_record(self) -> None:
-        """Write which folders the run shares to a file, from which a restarted host reads them. Blocks."""
+        """Write which folders the run shares and which volume it uses to a file. Blocks.
+
+        A restarted host reads it (`read`).
+        """
         record = {
             # A list for each tree, whose four values `read` unpacks in this order.
             "shared": [
@@ -281,16 +287,13 @@ class RunFiles:
                 for tree in self.shared.values()
             ],
             "boxes": {name: str(path) for name, path in self.mailboxes.items()},
-            "keeps": self.keeps_volume,
+            "keeps": self.uses_group_volume,
         }
         write_whole(self.stages.directory / RUN_FILE, json.dumps(record), mode=0o600)
 
     @classmethod
     def read(cls, directory: Path) -> RunFiles | None:
-        """Return the shared folders that `write_record` recorded in a run's directory; None if unreadable.
-
-        Blocks.
-        """
+        """Return what `write_record` recorded in a run's directory; None if it cannot be read. Blocks."""
         try:
             record = json.loads((directory / RUN_FILE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -304,7 +307,7 @@ class RunFiles:
             mailboxes={name: Path(path) for name, path in record["boxes"].items()},
             stages=Stages(directory),
             # A record of an older version lacks it: then every run used the group's volume.
-            keeps_volume=record.get("keeps", True),
+            uses_group_volume=record.get("keeps", True),
         )
 
     @property

@@ -227,8 +227,8 @@ class Placement:
     def usable_nodes(self, label: str | None, *, excluded: Collection[str]) -> list[Node]:
         """Return the nodes that accept containers and have the `label` that a group wants; None for any.
 
-        Full nodes are included. Nodes whose id is in `excluded` are left out. So are nodes that lately failed
-        to start a container, unless there are no others.
+        Full nodes are included. Nodes that lately failed to start a container are left out, unless all of
+        them did. Then those whose id is in `excluded` are left out, so the list may be empty.
 
         Raises:
             ContainerError: no node accepts containers, or none with the label; the text has the fix.

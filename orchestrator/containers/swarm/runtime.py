@@ -77,11 +77,13 @@ class SwarmRuntime:
         on_problem: Callable[[str], Awaitable[None]],
         slots_per_node: int = 0,
     ) -> None:
-        """`data` is the host's own directory. It listens at `address`, which carriers reach as `host_name`.
+        """`data` is the host's own directory. The host listens at `address`; for carriers it is `host_name`.
 
-        With `is_gate` the host itself is on the networks of agents and forwards their connections.
-        `slots_per_node` limits the containers of a node, unless it is 0. `on_problem` is called with the
-        reason when a node could not start a container, once for each new reason.
+        `last_frame` returns the number of the last frame of a run that the store has recorded, and `on_log`
+        receives pieces of containers' stderr. With `is_gate` the host itself is on the networks of agents and
+        forwards their connections. `slots_per_node` limits the containers of a node, unless it is 0.
+        `on_problem` is called with the reason when a node could not start a container, once for each new
+        reason.
         """
         self._engine = engine
         self._on_problem = on_problem
@@ -99,7 +101,7 @@ class SwarmRuntime:
         self._sessions: dict[str, CarrierSession] = {}
         self._containers: dict[RunId, SwarmContainer] = {}
         self._starting: dict[RunId, Folder | None] = {}
-        """The runs that are being started, each with the group whose volume it will use, or None."""
+        """The runs that are being started, each with the group whose volume it uses; None if it uses none."""
         self._proven: set[str] = set()
         """The ids of the nodes that have started a container for this host, so that they have the image."""
         self._setting_up: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -166,40 +168,42 @@ class SwarmRuntime:
             raise ContainerError("A swarm has no open network: set 'egress' to \"none\" or a list.")
         await self.open()
         # Only one run at a time uses the group's volume: two that wrote the group's files to it would undo
-        # each other's changes. If it is in use (None), this run gets a volume of its own.
-        self._starting[spec.run_id] = None if self._has_volume(spec.folder) else spec.folder
+        # each other's changes. If another run uses it, this one gets a volume of its own (None).
+        self._starting[spec.run_id] = None if self._is_volume_in_use(spec.folder) else spec.folder
         try:
             return await self._start_somewhere(spec, order)
         finally:
             del self._starting[spec.run_id]
 
-    def _has_volume(self, folder: Folder) -> bool:
+    def _is_volume_in_use(self, folder: Folder) -> bool:
         """Return whether some run uses the group's volume on a node now, or is being started to use it."""
         is_used = any(
-            session.files.keeps_volume and session.folder == folder for session in self._sessions.values()
+            session.files.uses_group_volume and session.folder == folder
+            for session in self._sessions.values()
         )
         return is_used or folder in self._starting.values()
 
     async def _start_somewhere(self, spec: ContainerSpec, order: str) -> SwarmContainer:
         """Start a container on the most suitable node; if that node cannot start it, try the others.
 
-        A node that is only slow is tried again after the others, with more time.
+        A node that is only slow is tried once more, after the others and with more time. If that is not
+        enough either, it counts as one that cannot start the container.
 
         Raises:
             ContainerError: no node can start the container, or all are full.
         """
         # Ids of nodes.
-        tried: set[str] = set()
+        refusing: set[str] = set()
         slow: set[str] = set()
         refusal: NodeRefused | None = None
         while True:
-            node = await self._choose(spec, excluded=tried, avoided=slow)
+            node = await self._choose(spec, excluded=refusing, avoided=slow)
             if node is None:
                 raise refusal or ContainerError(
                     "All nodes are full: MAX_CONTAINERS_PER_NODE says of how many."
                 )
             # A node that has started nothing yet may have to fetch the image. Once one node was too slow, any
-            # further try gets more time, too.
+            # further try gets more time, too. With `is_patient`, no `NodeSlow` is raised.
             is_patient = bool(slow) or node.id not in self._proven
             try:
                 container = await self._start(spec, order, node, is_patient=is_patient)
@@ -208,7 +212,7 @@ class SwarmRuntime:
                 slow.add(node.id)
             except NodeRefused as error:
                 log.warning("node.refused", run=spec.run_id, node=node.name, reason=str(error))
-                tried.add(node.id)
+                refusing.add(node.id)
                 refusal = error
                 await self._note_problem(node, str(error))
             except BaseException:
@@ -254,16 +258,18 @@ class SwarmRuntime:
     ) -> SwarmContainer:
         """Start a container on a node, and wait until its agent runs. After an error nothing is left of it.
 
-        With `is_patient` the container gets `START_SECONDS` in place of `CONNECT_SECONDS` to connect.
+        Before that, files that ended runs have left are put into the host's folders, from which the container
+        gets its files. With `is_patient` it gets `START_SECONDS` in place of `CONNECT_SECONDS` to connect.
 
         Raises:
             NodeSlow: the container has not connected in time; not raised if `is_patient`.
             NodeRefused: the node cannot start the container.
-            ContainerError: the container ended before the agent began, or an earlier turn's files are stuck.
+            ContainerError: the container ended before the agent began, or files of an earlier turn cannot be
+                put into a folder of this container.
             EngineGone: the engine does not answer.
         """
         try:
-            await self._drop_unknown_runs(
+            await self._finish_ended_runs(
                 {session.run_id for session in self._sessions.values()},
                 needed={mount.source for mount in spec.mounts if mount.is_writable},
             )
@@ -292,7 +298,7 @@ class SwarmRuntime:
                         secret=secret,
                         token_hash=token_hash,
                         node_id=node.id,
-                        keeps_files=files.keeps_volume,
+                        keeps_files=files.uses_group_volume,
                     ),
                     name=f"swarm-start:{spec.run_id}",
                 )
@@ -341,7 +347,7 @@ class SwarmRuntime:
             if container is not None:
                 containers.append(container)
         self.door.knows_all_runs.set()
-        await self._drop_unknown_runs({service.run_id for service in run_services})
+        await self._finish_ended_runs({service.run_id for service in run_services})
         return containers
 
     async def close(self) -> None:
@@ -482,6 +488,8 @@ class SwarmRuntime:
     def _new_files(self, spec: ContainerSpec) -> RunFiles:
         """Return the folders that a new run shares with the host, after recording them on disk. Blocks.
 
+        `start` has decided before whether the run uses its group's volume, which is recorded, too.
+
         Raises:
             ContainerError: the source of a mount is missing.
         """
@@ -494,9 +502,9 @@ class SwarmRuntime:
         mailboxes = {
             MAILBOXES[mount.target]: mount.source for mount in spec.mounts if mount.target in MAILBOXES
         }
-        keeps_volume = self._starting[spec.run_id] is not None
+        uses_group_volume = self._starting[spec.run_id] is not None  # None: a volume of its own
         files = RunFiles(
-            shared=shared, mailboxes=mailboxes, stages=Stages(directory), keeps_volume=keeps_volume
+            shared=shared, mailboxes=mailboxes, stages=Stages(directory), uses_group_volume=uses_group_volume
         )
         files.write_record()
         return files
@@ -505,14 +513,15 @@ class SwarmRuntime:
         """Return the shared folders of a run that an earlier host recorded; None if unreadable. Blocks."""
         return RunFiles.read(self._directory(run_id))
 
-    async def _drop_unknown_runs(self, known: set[str], *, needed: Collection[Path] = ()) -> None:
-        """Remove the waiting files of runs that are over; those of completed turns go to the host's folders.
+    async def _finish_ended_runs(self, known: set[str], *, needed: Collection[Path] = ()) -> None:
+        """Put the files of completed turns of ended runs in the host's folders, and remove all their others.
 
-        A run is over if its id is neither in `known` nor that of a container or of a start in progress. Files
-        that cannot be put in place now go on waiting.
+        A run has ended if its id is neither in `known` nor that of a container or of a start in progress.
+        Files that cannot be put in place now go on waiting. `needed` are the folders of the host that a
+        container which is being started may write.
 
         Raises:
-            OSError: such files are for one of the folders `needed`.
+            OSError: the files of a run that could write one of the folders `needed` cannot be put in place.
         """
         root = self._data / "swarm"
         for directory in await asyncio.to_thread(lambda: list(root.iterdir()) if root.is_dir() else []):

@@ -144,6 +144,10 @@ class CarrierSession:
         `hello` is the connection's first message, whose token was checked. A new container first gets all
         files and the order to start the agent. Then files and messages are exchanged until the connection
         breaks, or a newer one replaces it.
+
+        The connection is refused if the node cannot store the files, if it lets programs gain privileges, or
+        if it is of a second container of a run that has started. In the last case the run is given up, and in
+        the first if it has started.
         """
         previous = self._serving
         self._serving = asyncio.current_task()
@@ -173,7 +177,7 @@ class CarrierSession:
                 else:
                     self.has_started.set()
                     with self._silence.handling():
-                        await self._adopt_base()
+                        await self._take_files_as_sent()
                 tasks.create_task(self._send_changes_forever(connection), name=f"carrier-files:{self.run_id}")
                 while True:
                     message = await connection.receive()
@@ -305,17 +309,18 @@ class CarrierSession:
                 if path in shared.base:
                     await send_file(connection, shared.source, target, path, shared.base[path])
 
-    async def _adopt_base(self) -> None:
-        """After a restart of the host, assume that the container has the host's present files.
+    async def _take_files_as_sent(self) -> None:
+        """Prepare the sending of changes to a container that has its files already.
 
-        Only changes of them are sent from then on. All files of the folders that the host writes to while the
-        agent works are sent again.
+        If an earlier host has sent them, they are taken to be the host's present ones (`SharedTree.base`), so
+        that only later changes are sent. All files of the folders that the host writes to while the agent
+        works are sent again. Before that, the files of completed turns are put in place.
         """
         await self.settle()
         for key, shared in self.files.shared.items():
             if shared.target in LIVE_TARGETS:
                 shared.base = {}  # files may have been written meanwhile, so all are sent again
-            elif shared.base is None:  # not sent or adopted before, over another connection to this host
+            elif shared.base is None:  # neither sent by this host, nor set here for an earlier connection
                 shared.base = await asyncio.to_thread(shared.read, self._cache(key))
 
     async def _send_changes_forever(self, connection: CarrierConnection) -> None:
@@ -359,7 +364,7 @@ class CarrierSession:
             is_live = shared.target in LIVE_TARGETS
             if not is_live and not has_new_turn:
                 continue
-            # Without stored hashes (`{}`), the files of a live folder are all hashed again.
+            # The few files of a live folder are all hashed again, without stored hashes (`{}`).
             now = shared.read({} if is_live else self._cache(key))
             if changed := trees.changes(shared.base or {}, now):
                 changed_trees.append((shared, now, changed))
@@ -518,8 +523,8 @@ class CarrierSession:
     async def output(self) -> AsyncGenerator[bytes, None]:
         """Yield the agent's stdout until the run has ended.
 
-        After each chunk, and at the end, the host's folders get the file changes of the turns whose ends are
-        recorded. The reader of this output records them.
+        The reader of this output records the ends of turns that are in it. So after each chunk, and at the
+        end, the file changes of the turns whose ends are recorded are applied to the host's folders.
         """
         try:
             while (data := await self._next_output()) is not None:
@@ -531,7 +536,7 @@ class CarrierSession:
             await asyncio.shield(asyncio.create_task(self.settle(), name=f"settle:{self.run_id}"))
 
     async def _next_output(self) -> bytes | None:
-        """Return the next chunk of stdout; None when the run has ended and all was read."""
+        """Return the next chunk of stdout; None if the run was given up, or has ended and all was read."""
         if self.is_given_up or (self.ended.is_set() and self._output.empty()):
             return None
         return await self._output.get()
