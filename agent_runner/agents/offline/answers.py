@@ -1,6 +1,7 @@
 """Parse a message as the answer to an open question.
 
-The request that waits for the answer has slots: words under names such as `what` and `when`.
+The request that waits for the answer has slots, which the head of `intents.toml` describes: words under names
+such as `what` and `when`, and flags such as `sure`, which is set once the person has confirmed.
 """
 
 from __future__ import annotations

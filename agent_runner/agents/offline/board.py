@@ -1,7 +1,8 @@
 """Handle requests about the dashboard: add, change, end and show tasks.
 
 The list of what is open has the tasks and the to-dos under common numbers. The slots of a request are the
-words that it has under names such as `title` and `when`.
+words that it has under names such as `title` and `when`, and flags such as `deadline`; the head of
+`intents.toml` describes them.
 """
 
 from __future__ import annotations
@@ -372,7 +373,7 @@ class Board(RequestHandler):
         """Reopen the task that the last change completed, if the words name it; else untick a list's entry.
 
         The task is reopened by undoing its completion, so its reminders are set again, too. Returns the
-        answer. Raises `AnswerNow` to ask which list is meant.
+        answer. Raises `AnswerNow` to ask which list is meant, or which entry if only a misspelt one fits.
         """
         item = self.slot("item")
         state = self.context.state

@@ -1,6 +1,7 @@
 """Handles requests about to-dos and other lists: find or ask for the list, then read or change its file.
 
-The slots of a request are the words that it has under names such as `item` and `list`.
+The slots of a request are the words that it has under names such as `item` and `list`, and flags such as
+`sure`, which is set once the person has confirmed; the head of `intents.toml` describes them.
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ class Lists(RequestHandler):
         raise self.question("which", self.say("which_entry"), options)
 
     def _ask_if_new(self) -> None:
-        """Raise the question whether to create the list, if its name may be a typing error or no name at all.
+        """Raise `AnswerNow` to ask whether to create the list, if its name may be misspelt or no name at all.
 
         Do nothing if the list exists or the person has confirmed.
         """
@@ -297,12 +298,12 @@ class Lists(RequestHandler):
     # Adding
 
     async def do_new_list(self) -> str:
-        """Raise the question for the first entries of a new list; its file is created with them."""
+        """Raise `AnswerNow` to ask for the first entries of a new list; its file is created with them."""
         self.parsed = self.parsed.of("add_items", list=self.slot("list"))
         raise self.question("what", self.say("new_list"))
 
     async def do_one_or_more(self) -> str:
-        """Raise the question whether words with an "and" in them are one thing or several.
+        """Raise `AnswerNow` to ask whether words with an "and" in them are one thing or several.
 
         They become to-dos if the slot `kind` is `todo`, else tasks.
         """
@@ -388,7 +389,7 @@ class Lists(RequestHandler):
         return any(known.text.casefold() == item.casefold() for known in items)
 
     def _ask_if_unusual(self, items: Sequence[str]) -> None:
-        """Raise the question whether to add entries that may not name things to buy: `돈`, `내일 우유`.
+        """Raise `AnswerNow` to ask whether to add entries that may not name things to buy: `돈`, `내일 우유`.
 
         They are unusual entries of a statement that something is missing (slot `stated`), or Korean ones that
         look like part of a sentence. After words such as `다 먹었어` ("we have eaten it all", slot `asked`)

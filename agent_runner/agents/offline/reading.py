@@ -1,7 +1,8 @@
 """Parse the requests in a message: one splitter, then the table of intents. Pure.
 
 Nothing is dropped: a part that no row of the table (`intents.toml`) matches becomes a request of its own,
-`unknown`. The slots of a request are the words that it has under names such as `what` and `when`.
+`unknown`. The slots of a request are the words that it has under names such as `what` and `when`, and flags
+such as `offered`; the head of the table describes them, and the properties of a row such as `is_news`.
 """
 
 from __future__ import annotations

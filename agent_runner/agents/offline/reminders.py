@@ -1,6 +1,7 @@
 """Handle requests about reminders, which the host stores; repeating ones are scheduled tasks there.
 
-The slots of a request are the words that it has under names such as `what` and `when`.
+The slots of a request are the words that it has under names such as `what` and `when`, and flags such as
+`sure`, which is set once the person has confirmed; the head of `intents.toml` describes them.
 """
 
 from __future__ import annotations
@@ -305,7 +306,7 @@ class Reminders(RequestHandler):
         return known[task_id]
 
     def _ask_for_missing(self) -> None:
-        """Raise the question for a missing text or time, or for the time if its words are not clear.
+        """Raise `AnswerNow` to ask for a missing text or time, or for the time if its words are not clear.
 
         Do nothing if the request has both.
         """

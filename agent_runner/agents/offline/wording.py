@@ -1,7 +1,8 @@
 """Split the words of a request into its text, its time and further requests. Pure.
 
-The slots of a request are the words that it has under names such as `what` and `when`. A wrong cut would set
-a wrong reminder, so a request whose time is not sure gets the slot `trouble`, and the chat is asked about it.
+The slots of a request are the words that it has under names such as `what` and `when`; the head of
+`intents.toml` describes them. A wrong cut would set a wrong reminder, so a request whose time is not sure
+gets the slot `trouble` (`unsure`), and the chat is asked about it.
 """
 
 from __future__ import annotations
@@ -209,10 +210,10 @@ def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
 
     A to-do with a time after `by` becomes a task. For words that may be one or two to-dos, such as `call Bob
     and buy stamps`, the request asks which. If a deadline in the words cannot be separated from the text, the
-    only request says so.
+    only request has the intent `two_meanings`.
 
-    Words after "add" that do not say "to-do" (slot `bare`) may be things to buy. They become entries of the
-    list that they name; without one, `Lists` finds the list.
+    Words with "add" but without "to-do" (slot `bare`) may be things to buy. They become entries of the list
+    that they name; without one, `Lists` finds the list.
     """
     if parsed.slot("bare"):
         parts = entries(parsed.slot("bare"), parsed.language)
@@ -340,7 +341,7 @@ def reminders(body: str, language: Language) -> list[ParsedRequest]:
 
     A later thing with only a time of day is on the day of the one before it. If not all things have text and
     time, return one request for the whole body. If it has two times that cannot be separated, or it is not
-    clear whether a second thing repeats like the first, the only request says so.
+    clear whether a second thing repeats like the first, the only request has the intent `two_meanings`.
     """
     body = body.strip()
     pieces = [_reminder(piece, language) for piece in _pieces(body)]
@@ -458,8 +459,8 @@ def _between_days(body: str, language: Language) -> ParsedRequest | None:
     """Return the request for a reminder from one day to another: `from Monday to Wednesday at 9am`.
 
     Its time is that of the first day; the slot `last` names the last one, and the flag `each` is set for
-    words such as `every day`. If the days may belong to the text instead, `trouble` says so. None if a body
-    names no such days.
+    words such as `every day`. If the days may belong to the text instead, `trouble` is `unsure`. None if a
+    body names no such days.
     """
     match = PATTERNS[f"days_{language.value}"].search(body)
     if match is None:
@@ -514,7 +515,7 @@ def _before_event(body: str, language: Language) -> ParsedRequest | None:
 
     Its time is that of the event; the slot `before` has the span, here `an hour`. Its text is the event, or
     its own words if it has some, as in `bring slides an hour before …`. If the time may be that of the
-    reminder itself, `trouble` says so. None for other words.
+    reminder itself, `trouble` is `unsure`. None for other words.
     """
     match = PATTERNS[f"before_event_{language.value}"].fullmatch(body)
     # `10 minutes before noon` is a time itself, and names no event.
