@@ -37,10 +37,11 @@ def known_words() -> frozenset[str]:
 
 
 def corrected(text: str, requests: Sequence[ParsedRequest], parse: Parse) -> list[ParsedRequest]:
-    """Return the requests in a text with its typing errors corrected; none if the correction is ambiguous.
+    """Return the requests in a text with its typing errors corrected; none if no correction is clear.
 
-    `requests` are those in the text as it is; `parse` reads the requests of a text. Of all corrections that
-    are understood, those that change the fewest words count; they must all request the same.
+    Only English texts of at most `MAX_WORDS` words are corrected. `requests` are those in the text as it is;
+    `parse` reads the requests of a text. Of all corrections that are understood, those that change the fewest
+    words count; they must all request the same.
 
     A correction may lead to a reminder that nobody asked for and that is only offered (slot `offered`). It
     counts only if the text as it is seems to have a misspelt time, and no other correction is understood.
@@ -56,9 +57,9 @@ def corrected(text: str, requests: Sequence[ParsedRequest], parse: Parse) -> lis
         corrected_text = _replaced(text, [span for span, _ in unknown], words)
         parsed = parse(corrected_text)
         corrections = {word for word in words if word}
-        # A person's own words, such as a title, are never corrected.
         is_offer = any(request.slot("offered") for request in parsed)
         is_understood = bool(parsed) and not any(map(_has_errors, parsed)) and (may_offer or not is_offer)
+        # A person's own words, such as a title, are never corrected.
         if is_understood and not any(_is_content(request, corrections) for request in parsed):
             understood.append(((is_offer, sum(map(bool, words))), parsed))
     first = min((rank for rank, _ in understood), default=None)

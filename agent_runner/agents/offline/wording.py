@@ -558,7 +558,8 @@ def _cut_end(body: str) -> tuple[str, str] | None:
     if trail is None:
         return None if names_time else (_without_joint(body), "")
     # Beside other words of time, only a span is sure: `prepare tomorrow's talk in 10 minutes`. A text that
-    # ends in a word such as `before` or `the` (`dangling`) lacks what was taken for the time.
+    # ends in a word such as `before` or `the` (`dangling`) lacks what was taken for the time. The time itself
+    # may be read only in part: `pay starting at 9am`.
     is_unsure = (
         (names_time and trail.parts.span is None)
         or PATTERNS["dangling"].search(_without_joint(what))
@@ -583,19 +584,19 @@ def _cut_start(body: str, lead: times.TimeInText) -> tuple[str, str] | None:
         and lead.parts.joined(trail.parts)
         and rest[: trail.start].strip()
     ):
-        what = rest[: trail.start]
-        is_weekday = trail.parts.written().keys() == {"weekday"}  # "at 6pm to plan Saturday"
+        what, end = rest[: trail.start], rest[trail.start :]
+        is_weekday = trail.parts.written().keys() == {"weekday"}
         is_unsure = (
-            PATTERNS["dangling"].search(_without_joint(what))
-            or PATTERNS["words_of_time"].search(what)
-            or _has_unread_time(what, rest[trail.start :])
-            or PATTERNS["ends_in_time_ko"].search(what.strip())
-            or (is_weekday and PATTERNS["plain_weekday"].match(rest[trail.start :]))
+            PATTERNS["dangling"].search(_without_joint(what))  # "tomorrow to call before 9am"
+            or PATTERNS["words_of_time"].search(what)  # "tomorrow to read the morning news at 9am"
+            or _has_unread_time(what, end)  # "tomorrow to pay starting at 9am"
+            or PATTERNS["ends_in_time_ko"].search(what.strip())  # `내일 회의 끝나고 9시에` ("after …")
+            or (is_weekday and PATTERNS["plain_weekday"].match(end))  # "at 6pm to plan Saturday"
         )
-        return None if is_unsure else (what, f"{when} {rest[trail.start :]}")
+        return None if is_unsure else (what, f"{when} {end}")
     rest = body[lead.end :].lstrip(" \t\n,")
-    # The time may go on after what was read of it: `or 10`, `night`. Not if the text surely begins there:
-    # with `to`, after the Korean `에` ("at"), or with a meal such as `아침 먹기` ("have breakfast").
+    # The time may go on after what was read of it: `at 9 or 10`, `9am weekly`. Not if the text surely begins
+    # there: with `to`, after the Korean `에` ("at"), or with a meal such as `아침 먹기` ("have breakfast").
     may_go_on = PATTERNS["hedge"].match(rest) or PATTERNS["words_of_time"].match(rest) or times.leading(rest)
     begins_text = (
         PATTERNS["before_text"].match(rest) or when.endswith("에") or PATTERNS["meal_first"].match(rest)
