@@ -63,11 +63,11 @@ class ToolServer:
         return {"jsonrpc": "2.0", "id": message["id"], "result": result}
 
     def _tools_on(self, server: str) -> dict[str, Tool]:
-        """Return the tools of a server by name; those for notices are made at their first use.
+        """Return the tools of a server by name; `server` is one of `cli_command.SERVERS`.
 
-        A dashboard's worker has no tools for notices.
+        Those for notices are made at their first use. A dashboard's worker has none for notices.
         """
-        if server not in self._tools:
+        if server not in self._tools:  # the one for notices, since the others are there from the start
             self._tools[server] = {} if self._is_worker else _notice_tools(self._noticing)
         return self._tools[server]
 

@@ -109,16 +109,19 @@ class NotifySelfTool(Tool):
     async def _pass_to_run(self, note: NotifySelf, notice_id: int | None) -> str:
         """Pass a note that can be shown in this turn to the run's notices; return the id of its event.
 
-        Any other note is left to the host. `notice_id` is the note's number there; None if it is for this
-        turn alone. A note about a discovery or a checkpoint is also reported as an event of that kind.
+        `notice_id` is the note's number at the host. None stands for a note of this turn alone, which the
+        host does not have: it is emitted as an event, of which the run makes a notice. A note at the host is
+        given to the run as a notice with that number, or left to the host if it cannot be shown in this turn.
+        A note about a discovery or a checkpoint is also reported as an event of that kind.
         """
         notices = (await self.noticing.load()).notices
-        event_id = f"notice-{notice_id}"
         if notice_id is None:
             event_type, severity, payload = _event(note)
             event_id = notices.emit(event_type, severity, payload, source=SOURCE).id
-        elif note.deliver_at in notify_self.IN_THIS_TURN:
-            notices.give([_notice(note, notice_id)], at=_inject_at(note))
+        else:
+            event_id = f"notice-{notice_id}"
+            if note.deliver_at in notify_self.IN_THIS_TURN:
+                notices.give([_notice(note, notice_id)], at=_inject_at(note))
         note_payload = {"message": note.message, "priority": note.priority, "event_id": event_id}
         if note.category == "discovery":
             notices.emit("discovery.notable", "info", note_payload, source=SOURCE)
@@ -129,7 +132,7 @@ class NotifySelfTool(Tool):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithdrawingTool(Tool):
-    """Makes the host end a notice, and then the run: it is not delivered any more."""
+    """Removes a notice at the host, then from the notices of this run, so that it is not delivered."""
 
     noticing: LazyNotices
 
@@ -141,8 +144,9 @@ class WithdrawingTool(Tool):
         turn: int | None = None,
         request_id: str | None = None,
     ) -> Reply:
-        """Make the host remove a notice, remove it from those of this run, and return the host's reply."""
-        # With arguments: `slots=True` makes another class of this one, which a bare `super()` does not know.
+        """Make the host remove a notice, and return its reply; if it did, remove the notice from this run."""
+        # `super` needs arguments: `slots=True` replaces this class by another, which a bare `super()` does
+        # not know.
         reply = await super(WithdrawingTool, self).call(arguments, host, turn=turn, request_id=request_id)
         # The host's reply has the number, also of a notice that the call named by its dedupe key.
         number = reply.data.get("id", arguments.get("notice_id"))
@@ -154,14 +158,15 @@ class WithdrawingTool(Tool):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelTool(WithdrawingTool):
-    """Refuses a call that does not name one notice, before the host is asked."""
+    """Refuses a call that names no notice, or names one in two ways, before the host is asked."""
 
     def read(self, arguments: dict[str, Any]) -> Command:
         """Return the command for the arguments.
 
         Raises `BadArguments`, also if not exactly one of `notice_id` and `dedupe_key` is set.
         """
-        # With arguments, for the same reason as in `WithdrawingTool`.
+        # `super` needs arguments: `slots=True` replaces this class by another, which a bare `super()` does
+        # not know.
         command = super(CancelTool, self).read(arguments)
         has_id, has_key = arguments.get("notice_id") is not None, bool(arguments.get("dedupe_key"))
         if has_id == has_key:

@@ -45,7 +45,10 @@ class Tool:
     """Whether a model gets only its name at first, and looks the rest up before it calls it."""
 
     def full_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the arguments as pydantic makes it, with the defaults of `preset`."""
+        """Return the JSON Schema of the arguments as pydantic makes it, with the defaults of `preset`.
+
+        Fields of the command that the model does not fill in (`TRANSPORT`) are left out.
+        """
         schema = _schema_of(self.command)
         fields = {
             name: field_schema | ({"default": self.preset[name]} if name in self.preset else {})
@@ -151,8 +154,8 @@ _CHECKED_ANYWAY = (
 def _shortened(schema: Any, *, is_parameters: bool = False) -> Any:
     """Return a JSON schema without the parts that cost tokens and say little.
 
-    These are bounds, titles, empty defaults, and that an argument may also be null. `is_parameters`: whether
-    the keys of `schema` are the names of arguments, not those of a JSON schema.
+    These are bounds, titles, empty defaults, and that an argument with a default may also be null.
+    `is_parameters`: whether the keys of `schema` are the names of arguments, not those of a JSON schema.
     """
     if isinstance(schema, list):
         return [_shortened(item) for item in schema]
@@ -166,7 +169,8 @@ def _shortened(schema: Any, *, is_parameters: bool = False) -> Any:
             del shortened["default"]
         kinds = [kind for kind in shortened.get("anyOf", ()) if kind != {"type": "null"}]
         if len(kinds) == 1:
-            # The only kind besides null takes the place of `anyOf`. The order of the keys is for a reader.
+            # The only kind besides null takes the place of `anyOf`: before a description, or after a default
+            # that is not empty.
             without_kinds = {name: value for name, value in shortened.items() if name != "anyOf"}
             shortened = without_kinds | kinds[0] if "default" in without_kinds else kinds[0] | without_kinds
             shortened = {name: value for name, value in shortened.items() if name not in _CHECKED_ANYWAY}

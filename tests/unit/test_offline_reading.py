@@ -19,7 +19,7 @@ from agent_runner.agents.offline.intents import ParsedRequest
 from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.reading import MAX_CHARS, read
 from agent_runner.agents.offline.reminders import Reminders
-from agent_runner.agents.offline.spelling import is_slip
+from agent_runner.agents.offline.spelling import fits_despite_slips
 from agent_runner.checklists import ListProblem
 from agent_runner.wire.times import Language, Reason, Shift
 
@@ -444,7 +444,7 @@ def test_a_slip_in_a_day_moves_no_reminder_to_today_and_other_words_stay(text: s
 def test_words_are_near_a_text_that_has_each_of_them_but_for_slips(
     words: str, text: str, *, is_near: bool
 ) -> None:
-    assert is_slip(words, text) is is_near
+    assert fits_despite_slips(words, text) is is_near
 
 
 def blanks(text: str) -> set[str]:

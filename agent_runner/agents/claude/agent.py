@@ -119,9 +119,10 @@ class ClaudeAgent:
         """Ask the model, and pass its answer to `say`, which sends a text to the chat. Return the outcome.
 
         If the CLI ended before anything reached the model, another CLI is started and gets the turn once
-        more. A CLI that was started ahead may have died while it waited, so its session is resumed again.
-        Otherwise the session to resume must be gone, and a new session replaces it. Any other error is
-        raised, also this one if there was no session to resume.
+        more. A CLI that was started ahead may have died while it waited, so the other one has the same
+        session. In any other case the session to resume is taken to be gone, and a new one replaces it.
+
+        Raises the CLI's error if there was no session to resume, and any other error, also of a second try.
         """
         self._tools.turn = turn.turn
         self._hooks.begin_turn()
@@ -208,7 +209,8 @@ class ClaudeAgent:
     async def _drop_unused_cli(self) -> None:
         """Kill and disconnect a CLI that got no prompt: it died while it waited, or has other settings.
 
-        The hooks and the reader of messages are set back to the order, for the CLI that follows.
+        For the CLI that follows, the text to restore and the size of the conversation are taken from the run
+        order again.
         """
         self._was_started_ahead = False
         # Killed first: it has no transcript to finish, so `close` need not wait for it.
@@ -265,16 +267,17 @@ class ClaudeAgent:
         return outcome
 
     async def _ask(self, prompt: str, say: Say) -> TurnOutcome:
-        """Ask the model, a second time if the CLI dropped the prompt, and send its answer with `say`.
+        """Ask the model, a second time if the CLI dropped the prompt, and send its answers with `say`.
 
-        Files that the prompt names are sent with it. Return the outcome, which has an error if there was one;
-        an error is not sent to the chat.
+        There are two answers if an urgent notice made the model continue after its first. Files that the
+        prompt names are sent with it. Return the outcome, which has an error if there was one; an error is
+        not sent to the chat.
         """
         content = await asyncio.to_thread(shown_files.content_of, prompt, self._workspace.group)
         prompt_outcome = await self._sdk.ask(self._client, content, self._record_session, self._stream)
         if prompt_outcome.is_dropped:
             logger.warning("the CLI dropped a prompt whose hooks took too long; it is asked again")
-            self._restoring.repeat_text()
+            self._restoring.repeat_text()  # the text that was put before the prompt was dropped, too
             prompt_outcome = await self._sdk.ask(self._client, content, self._record_session, self._stream)
         outcome: TurnOutcome = self._sdk.outcome_of(prompt_outcome)
         if outcome.error is None:

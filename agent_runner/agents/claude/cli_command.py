@@ -208,6 +208,7 @@ class CliSettings:
 
     def environment(self) -> dict[str, str]:
         """Return the environment of the CLI: what the SDK would give it, with Andy's additions."""
+        # Left out as by the SDK: with CLAUDECODE, the CLI would take itself for a child of Claude Code.
         inherited = {name: value for name, value in os.environ.items() if name != "CLAUDECODE"}
         return {
             **inherited,

@@ -57,7 +57,8 @@ MAX_REACHABLE_CHARS = 8_000
 def system_prompt(order: Mapping[str, Any], workspace: Workspace) -> str:
     """Return the whole system prompt, the same bytes in each turn of a group.
 
-    `order` has the fields of a `RunOrder`, validated or not.
+    Its last part is, in `main`, the rules for managing other groups; in any other group it is the memory that
+    these groups share. `order` has the fields of a `RunOrder`, validated or not.
     """
     name = str(order.get("assistant_name") or "Andy")
     texts = {file: _owner_file(workspace.shared / file) for file in FILES}

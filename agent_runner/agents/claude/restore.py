@@ -36,13 +36,13 @@ class RestoreHooks:
         """The text that was put before the last prompt."""
         self._fallback = restore.fallback
         """The text for a new session, if the session to resume is gone."""
-        self._meta = restore.meta
+        self._plan_and_decisions = restore.meta
         """The plan, task and decisions, for a session that was compacted."""
 
     def begin(self, restore: RestoreOrder) -> None:
         """Take another order of the host for the conversation; called before the first prompt."""
         self.mode, self._pending = restore.mode, restore.text
-        self._fallback, self._meta = restore.fallback, restore.meta
+        self._fallback, self._plan_and_decisions = restore.fallback, restore.meta
 
     def begin_new_session(self) -> None:
         """Put the order's fallback text before the next prompt, because the session to resume is gone.
@@ -73,20 +73,23 @@ class RestoreHooks:
         return _put_before(hook_input, self._last_text)
 
     async def _before_compaction(self, _: Any, __: str | None, ___: Any) -> dict[str, Any]:
-        """Tell the host that the session is being compacted, and store the plan and decisions in its reply.
+        """Notify the host that the session is being compacted, and take newer plans from its reply.
 
-        A failure is ignored, so that it does not stop the compaction.
+        The plan, task and decisions in the reply replace those of the run order. If the host refuses or does
+        not reply in time, those of the order remain, and the compaction goes on.
         """
         reply = await self._notify_host(Remember(tool=COMPACTING))
         newer = reply.data.get("meta") if reply is not None and reply.ok else None
         if isinstance(newer, str):
-            self._meta = newer[:MAX_RESTORE_CHARS]
+            self._plan_and_decisions = newer[:MAX_RESTORE_CHARS]
         return {}
 
     async def _at_session_start(self, hook_input: Any, _: str | None, __: Any) -> dict[str, Any]:
         """Put the plan and decisions before the conversation, if it was compacted; else add nothing."""
         # A compaction removes what hooks have put before earlier prompts.
-        return _put_before(hook_input, self._meta if hook_input.get("source") == "compact" else None)
+        return _put_before(
+            hook_input, self._plan_and_decisions if hook_input.get("source") == "compact" else None
+        )
 
     async def _after_compaction(self, hook_input: Any, _: str | None, __: Any) -> dict[str, Any]:
         """Give the host the summary that replaces the session's messages."""

@@ -217,7 +217,10 @@ class PromptOutcome:
     """Whether the CLI dropped the prompt because a hook took too long: nothing has reached the model."""
 
     def process_message(self, message: sdk.Message) -> None:
-        """Record the result, the checkpoint and the figures in a message of the CLI, not its text."""
+        """Set the fields of the outcome from a message of the CLI; the text of the message is not kept.
+
+        Messages of a subagent are ignored.
+        """
         if isinstance(message, sdk.AssistantMessage | sdk.UserMessage):
             # A subagent's messages are not part of the conversation that a session resumes.
             if message.parent_tool_use_id is not None:

@@ -24,7 +24,7 @@ class About(RequestHandler):
 
     async def do_help(self) -> str:
         """Return the help text; in main, with the requests that only main may make."""
-        return await self.answer_of_row() + (self.say("help_main") if self.context.order.is_main else "")
+        return await self.answer_of_intent() + (self.say("help_main") if self.context.order.is_main else "")
 
     async def do_unknown(self) -> str:
         """Return the answer that the request was not understood. Once a day, also explain how to add a model.
@@ -32,7 +32,7 @@ class About(RequestHandler):
         In main, the owner's own group, the answer itself explains it. From another group, the host is asked
         to send the explanation to main.
         """
-        text = await self.answer_of_row()
+        text = await self.answer_of_intent()
         today = self.context.now.date().isoformat()
         if self.context.state.explained_day != today:
             self.remember(explained_day=today)
@@ -44,12 +44,15 @@ class About(RequestHandler):
     do_unknown_part = do_unknown
 
     async def do_undo(self) -> str:
-        """Undo the last change; only its author and the owner may."""
+        """Undo the last change, and return the answer, which says so if there is nothing to undo.
+
+        Only the person who made the change and the owner may undo it, or anybody if that person is unknown.
+        """
         undo, context = self.context.state.undo, self.context
-        author = undo[0].slot("by") if undo else ""  # empty if the author is not known: anybody may undo then
+        author = undo[0].slot("by") if undo else ""
         if author not in ("", context.request.person) and not context.request.is_owner:
             return self.say("undo_not_yours", name=undo[0].slot("by_name"))
-        return await carry_out_undo(undo, context) if undo else await self.answer_of_row()
+        return await carry_out_undo(undo, context) if undo else await self.answer_of_intent()
 
     async def do_show_groups(self) -> str:
         """Return a list of the chats that the host knows, each with its address and its group's folder."""

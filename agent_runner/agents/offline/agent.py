@@ -149,10 +149,10 @@ class OfflineAgent:
         """Do nothing: there is nothing to release."""
 
     async def _take_notices(self, turn: TurnOrder) -> None:
-        """Deliver the notices that are due at the turn's start, and withdraw those that people have read.
+        """Withdraw the turn's notices that people know from the chat, and mark others as delivered.
 
-        The rules of notices, which are slow to load, are not loaded if people have read all notices of the
-        turn.
+        The others are those that are due at the start of the turn. The rules of notices, which are slow to
+        load, are not loaded if people know all notices of the turn.
         """
         if all(_is_read(notice) for notice in turn.notices):
             return
@@ -160,6 +160,7 @@ class OfflineAgent:
         for notice in turn.notices:
             if _is_read(notice):
                 rules.notices.withdraw(notice.id)
+        # Its text is for a model, so it is not used: `_lines_of_notices` words the delivered notices.
         await rules.drain("turn_start", limit=MAX_RESTORE_CHARS)
 
     async def _lines_of_notices(self, turn: TurnOrder, language: Language) -> Iterator[str]:
@@ -313,7 +314,7 @@ def _repeated(form: str, question: OpenQuestion) -> str:
     lines = question.text.splitlines()
     text = question.text if len(lines) <= MAX_REPEATED_LINES or form != "still" else f"{lines[0]} …"
     what = question.request.slot("what") if question.slot == "when" else ""
-    if what and what not in text:  # it was clear without while no other question was open
+    if what and what not in text:  # while no other question was open, the question did not need it
         text += f" ({what})"
     return say(form, question.request.language, question=text)
 
@@ -321,8 +322,9 @@ def _repeated(form: str, question: OpenQuestion) -> str:
 async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext) -> list[str]:
     """Carry out requests in order, and return the reply to each.
 
-    A request that only main, the owner's group, may make is refused elsewhere. The first request that leads
-    to a question is replied to with that question; the reply to a later one says that its question waits.
+    A request that only main, the owner's group, may make is refused in any other group. The first request
+    that leads to a question is replied to with that question; the reply to a later one says that its question
+    waits.
     """
     texts = []
     for request in parsed_requests:

@@ -1,6 +1,7 @@
 """Parse a message as the answer to an open question.
 
-The request that waits for the answer has slots: words under names such as `what` and `when`.
+The request that waits for the answer has slots, which the head of `intents.toml` describes: words under names
+such as `what` and `when`, and flags such as `sure`, which is set once the person has confirmed.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ def _takes_time(request: ParsedRequest) -> bool:
 def _shifted(request: ParsedRequest, move: ParsedRequest, context: RequestContext) -> ParsedRequest | None:
     """Return the request with its time moved by the span in `move`, such as `an hour earlier`.
 
-    None if the request has no exact time, or `move` names no span.
+    The new time counts as confirmed (slot `sure`). None if the request has no exact time, or `move` names no
+    span.
     """
     parsed_time = context.read_time(request.slot("when"))
     at = context.shifted(parsed_time.at, move) if isinstance(parsed_time, Instant) else None
@@ -111,9 +113,13 @@ def _with_text(request: ParsedRequest, text: str) -> ParsedRequest:
 
 
 def _with_time(request: ParsedRequest, text: str, context: RequestContext) -> ParsedRequest | None:
-    """Return the request with its time completed or replaced by an answer; None if the answer names none."""
+    """Return the request with its time completed or replaced by an answer; None if the answer names none.
+
+    The slot `sure` is set, as the new time needs no confirmation; not for a bare hour in a move, which asks
+    for the half of the day itself.
+    """
     answer = _without_frame(_without_frame(text))  # twice for `make it in the evening`
-    if PATTERNS["no_offer"].match(answer):  # it begins as a "no", another request or a statement
+    if PATTERNS["no_offer"].match(answer):  # words such as "no", "move" or "I" begin no time
         return None
     if request.slot("unsure"):  # the time that the message had was not understood at all
         return _with_sure_time(request, answer, context)
@@ -225,7 +231,8 @@ def _means(words: str, choice: times.Reading, context: RequestContext) -> bool:
         return parsed_time.day == at.date()
     if not isinstance(parsed_time, Instant):
         return False
-    # A time of day alone is read as the next one, which may be on another day than the choice.
+    # A time of day alone is read as the next one, which may be on another day than the choice: so the clock
+    # alone is compared, but for midnight, which has to be that very moment.
     has_same_clock = _is_clock(words) and parsed_time.at.time() == at.time() and at.time() != _MIDNIGHT
     return parsed_time.at == at or has_same_clock
 
@@ -235,12 +242,13 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
 
     Empty if the new words add no time. Of all combinations of the words, the first of the best kind is
     returned: one that can mean several days, so that the day is asked about; else one that is a moment; else
-    one that leaves open only the half of the day, or the time of day, or that repeats every month; else the
-    new words alone.
+    one that leaves open only the half of the day; else a day without a time of day; else one that repeats
+    every month; else the new words alone. A time of day after words that cannot be read is only put behind
+    them.
     """
     words = f"at {words}" if re.fullmatch(r"\d{1,2}", words) else words
-    if _loses_day(before, words):
-        return f"{before} {words}"  # this is not read as a time, so it is asked about again
+    if _may_lose_day(before, words):
+        return f"{before} {words}"  # this is not read as a time, so the time is asked about again
     combinations = dict.fromkeys(_combinations(before, words))
     tried = [(form, context.read_time(form)) for form in combinations]
     if all(
@@ -249,20 +257,20 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
     ):
         return ""
     moments = [form for form, parsed_time in tried if not isinstance(parsed_time, TimeRefusal | DateOnly)]
-    halves = [
+    without_half = [
         form
         for form, parsed_time in tried
         if isinstance(parsed_time, TimeRefusal) and parsed_time.reason is Reason.WHICH_HALF
     ]
-    days = [form for form, parsed_time in tried if isinstance(parsed_time, DateOnly)]
+    without_clock = [form for form, parsed_time in tried if isinstance(parsed_time, DateOnly)]
     # "next Friday" with "9am" can still mean two days: returned as one text, so that the day is asked about.
     # A bare "10am" replaces the time of day in "next Friday at 9", and leaves the day open, too.
     whole_texts = combinations if _is_clock(words) else (f"{before} {words}", f"{words} {before}")
     several = [
         form for form, parsed_time in tried if form in whole_texts and _means_several_days(parsed_time)
     ]
-    rhythms = [form for form, _ in tried if PATTERNS["of_every_month"].search(form)]
-    return (several or moments or halves or days or rhythms or [words])[0]
+    monthly = [form for form, _ in tried if PATTERNS["of_every_month"].search(form)]
+    return (several or moments or without_half or without_clock or monthly or [words])[0]
 
 
 def bare_clock(answer: str) -> str:
@@ -284,10 +292,10 @@ def bare_clock(answer: str) -> str:
     return f"{clock.hour}:{clock.minute:02}" if clock.minute else str(clock.hour)
 
 
-def _loses_day(before: str, words: str) -> bool:
-    """Return whether `words` is a bare time of day, and `before` names a day or time that cannot be read.
+def _may_lose_day(before: str, words: str) -> bool:
+    """Return whether `words` are only a time of day, and `before` has words that do not begin with a time.
 
-    Alone, the time of day would be taken as the next one, and what `before` named would be lost.
+    Those words may name a day. Read alone, the time of day would be the next one, and the day would be lost.
     """
     return _is_clock(words) and bool(before.strip()) and times.leading(before) is None
 
@@ -311,8 +319,9 @@ def _means_several_days(parsed_time: times.Reading) -> bool:
 def _combinations(before: str, answer: str) -> list[str]:
     """Return the possible combinations of the earlier time `before` with an answer, the preferred ones first.
 
-    They have as much as possible of the earlier time: `today at 8:00` with `tomorrow` is also `tomorrow at
-    8:00`. A word for a half of the day is also tried as am or pm: `tomorrow at 3` with `in the evening`.
+    First come those in which the answer replaces words or becomes am or pm, as `in the evening` after
+    `tomorrow at 3`. Then the answer is put beside the earlier time and beside parts of it, since `today at
+    8:00` with `tomorrow` is `tomorrow at 8:00`. The last one is the answer alone.
     """
     am, pm = ("오전", "오후") if re.search(r"[가-힣]", before) else ("am", "pm")
     halves = [half for name, half in (("morning", am), ("evening", pm)) if PATTERNS[name].fullmatch(answer)]
@@ -320,7 +329,7 @@ def _combinations(before: str, answer: str) -> list[str]:
     parts = [" ".join(words[:end]) for end in range(len(words), 0, -1)]
     parts += [" ".join(words[start:]) for start in range(1, len(words))]
     joined = [form for part in parts for form in (f"{part} {answer}", f"{answer} {part}")]
-    # The answer `every month` to `the last day of the month` takes the place of `the month`.
+    # `the last day of the month` with `every month` is `the last day of every month`.
     monthly = (
         PATTERNS["of_the_month"].sub(answer, before) if PATTERNS["every_month"].fullmatch(answer) else before
     )
@@ -348,8 +357,8 @@ def _with_list(request: ParsedRequest, text: str, parsed: ParsedRequest | None) 
 def _named_options(options: Sequence[Option], text: str) -> list[ParsedRequest] | None:
     """Return the requests of the options that an answer chooses; None if it chooses none.
 
-    The answer may be a number, a place (`the second`), whole words of one option's label, or a word for all
-    options.
+    The answer may be a number, a place (`the second`), a word for all options, or whole words of one option's
+    label, unless these are a request of their own.
     """
     answer = _without_frame(text).strip(" .").casefold()
     numbers = [option.number.casefold() or str(place) for place, option in enumerate(options, 1)]

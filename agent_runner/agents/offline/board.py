@@ -1,7 +1,8 @@
 """Handle requests about the dashboard: add, change, end and show tasks.
 
 The list of what is open has the tasks and the to-dos under common numbers. The slots of a request are the
-words that it has under names such as `title` and `when`.
+words that it has under names such as `title` and `when`, and flags such as `deadline`; the head of
+`intents.toml` describes them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from agent_runner.agents.offline.intents import PATTERNS, ROWS, filled
 from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.reading import parse_one
 from agent_runner.agents.offline.reminders import Reminders
-from agent_runner.agents.offline.spelling import is_slip
+from agent_runner.agents.offline.spelling import fits_despite_slips
 from agent_runner.agents.offline.wording import entries
 from agent_runner.checklists import TODO, has_words
 from agent_runner.wire import times
@@ -76,11 +77,11 @@ class Board(RequestHandler):
 
     do_add_tasks = do_add_task
 
-    def _deadline(self, title: str, *, unclear: str = "deadline_wrong") -> str:
+    def _deadline(self, title: str, *, form: str = "deadline_wrong") -> str:
         """Return the deadline in ISO form for the host's tool: a day, or a time; empty if none is named.
 
-        Raises `AnswerNow` for a time that cannot be a deadline, with the sentence that `unclear` names;
-        `title` is the task's title in that sentence.
+        Raises `AnswerNow` for a time that cannot be a deadline, with the question named `form` in
+        `intents.toml`; `title` is the task's title in that question.
         """
         if not self.slot("when"):
             return ""
@@ -88,7 +89,7 @@ class Board(RequestHandler):
         if isinstance(parsed_time, Recurrence):  # a deadline does not repeat
             parsed_time = TimeRefusal(reason=Reason.NO_SUCH_DAY)
         if isinstance(parsed_time, TimeRefusal):
-            raise self.question("when", self.say(unclear, title=title, why=self.unclear(parsed_time)))
+            raise self.question("when", self.say(form, title=title, why=self.unclear(parsed_time)))
         if isinstance(parsed_time, DateOnly):
             return parsed_time.day.isoformat()
         if isinstance(parsed_time, times.Duration) and not parsed_time.elapsed:
@@ -153,7 +154,10 @@ class Board(RequestHandler):
         return changes
 
     async def describe(self) -> str:
-        """Return the answer when the task that the request names is due, or who does it."""
+        """Return the answer to the question on which date a task is due, or who does it.
+
+        Raises `AnswerNow` if there is no such task, or to ask which one is meant.
+        """
         task = await self._find_task()
         date, who = self._date(task["deadline"]), _who(task)
         is_known = date if self.parsed.intent == "when_due" else who
@@ -177,7 +181,8 @@ class Board(RequestHandler):
     async def do_move(self) -> str:
         """Move a reminder or a task's deadline to another time, and return the answer.
 
-        Raises `AnswerNow` to ask which one is meant if several fit, or if only a misspelt task fits.
+        Raises `AnswerNow` to ask which one is meant if several fit, or if only a misspelt task fits; also to
+        ask for the time.
         """
         item = self.slot("item")
         last = self.context.last
@@ -190,6 +195,7 @@ class Board(RequestHandler):
             meant = _with_id(tasks, last_task)
             # The task last referred to has no deadline, or is done: do not take another one without asking.
             is_sure = bool(meant) or not last_task
+            # The chosen request has the slot `kind`, so this branch is not entered again.
             self.parsed = self.choose(self._options(meant or tasks), "which_move", is_sure=is_sure)
             return await self.do_move()
         # "move it" means the task that was referred to last.
@@ -197,14 +203,14 @@ class Board(RequestHandler):
             self.parsed = self.parsed.having(**last.slots)
         if self.slot("kind") == "task":
             return await self._move_deadline()
-        # Only words that may name a task are looked for among the tasks.
+        # The flag `alarm` says that the words name a reminder: then they are not looked for among the tasks.
         means_reminder = not item or self.slot("kind") or self.slot("alarm")
         open_tasks = [] if means_reminder else await self._open_tasks()
         tasks = find(open_tasks, item)
         reminders = Reminders(self.parsed, self.context)
-        misspelt = [] if tasks else find(open_tasks, item, is_slip)
+        misspelt = [] if tasks else find(open_tasks, item, fits_despite_slips)
         if misspelt and not reminders.options(await reminders.upcoming()):
-            # This raises the question whether a misspelt task is meant.
+            # Not being sure, this always raises the question whether a misspelt task is meant.
             self.choose(self._options(misspelt), "which_move", is_sure=False)
         if not tasks:
             return await reminders.move()
@@ -217,9 +223,9 @@ class Board(RequestHandler):
     async def _move_deadline(self) -> str:
         """Set the deadline of the task that the request names, and return the answer.
 
-        What the new time leaves open, such as the day, is taken from the old deadline. Raises `AnswerNow` to
-        ask for a missing time, or for the half of the day that an hour means if the old deadline is in the
-        afternoon.
+        What the new time leaves open, such as the day, is taken from the old deadline. Record how to undo it.
+        Raises `AnswerNow` to ask for a missing time, or for the half of the day that an hour means if the old
+        deadline is in the afternoon.
         """
         task = await self._find_task()
         before = task["deadline"] or ""
@@ -236,8 +242,9 @@ class Board(RequestHandler):
             raise self.question("when", self.unclear(TimeRefusal(reason=Reason.WHICH_HALF, choices=halves)))
         when = joined_time(old_time, new_time, self.context) or new_time
         self.parsed = self.parsed.having(when=when)
-        deadline = self._deadline(task["title"], unclear="deadline_unclear")
+        deadline = self._deadline(task["title"], form="deadline_unclear")
         await self.use("update_task", task_id=task["id"], deadline=deadline)
+        # The undo is the same request with the old deadline as its time.
         self.record_change(self.parsed.having(when=before), last=_entry(task))
         return self.say("deadline_moved", title=task["title"], date=self._date(deadline))
 
@@ -252,10 +259,11 @@ class Board(RequestHandler):
         if self.slot("list") not in ("", TODO) and not self.slot("kind"):
             return await Lists(self.parsed, self.context).act()
         if not self.slot("kind"):
-            options = await self._finishable()
-            misspelt = [] if options else await self._finishable(is_slip)
-            if not (options or misspelt):
+            options = await self._options_to_finish()
+            misspelt = [] if options else await self._options_to_finish(fits=fits_despite_slips)
+            if not (options or misspelt):  # the words may name several things
                 return await self._finish_each()
+            # A misspelt entry, and a number that was not shown, are asked about even as the only option.
             self.parsed = self.choose(
                 options or misspelt, "which_done", is_sure=not misspelt and self._surely_names("item")
             )
@@ -302,7 +310,7 @@ class Board(RequestHandler):
                 return lists.say("on_list_done", item=entry.label)
         return ""
 
-    async def _finishable(self, fits: Callable[[str, str], bool] = _fits) -> list[Option]:
+    async def _options_to_finish(self, *, fits: Callable[[str, str], bool] = _fits) -> list[Option]:
         """Return an option for each open task, list entry and reminder that the slot `item` can mean.
 
         A number refers to the list shown last. If that had reminders, or none was shown, the number may also
@@ -320,6 +328,7 @@ class Board(RequestHandler):
             return [self._finish_option(entry, entry.label)]
         is_in_list = bool(self.slot("list"))
         tasks = [] if is_in_list else await self._open_tasks()
+        # Here a list that is named is the to-dos. Words may name an entry of any list: `entries([])` has all.
         items = await Lists(self.parsed, self.context).entries([TODO] if is_number or is_in_list else [])
         fitting = [todo for todo in items if (todo.id == item if is_number else fits(item, todo.label))]
         # Entries with exactly this text are meant before those that only contain it.
@@ -361,17 +370,17 @@ class Board(RequestHandler):
         return self.say("finish", title=task.label)
 
     async def do_untick(self) -> str:
-        """Reopen the task that was completed last, or a ticked entry of a list, whichever the words name.
+        """Reopen the task that the last change completed, if the words name it; else untick a list's entry.
 
         The task is reopened by undoing its completion, so its reminders are set again, too. Returns the
-        answer.
+        answer. Raises `AnswerNow` to ask which list is meant, or which entry if only a misspelt one fits.
         """
         item = self.slot("item")
         state = self.context.state
         lists = Lists(self.parsed, self.context)
         # A named list, "it" or a chosen entry: no task is meant.
         if self.slot("list") or self.slot("it") or self.slot("kind"):
-            return await lists.act()
+            return await lists.act()  # this unticks the entry
         shown = state.shown.get(item)
         label = shown.label if shown else item
         if any(step.intent == "reopen" and _fits(label, step.slot("label")) for step in state.undo):
@@ -382,7 +391,8 @@ class Board(RequestHandler):
         # A number means an entry of the list last referred to, or else a to-do.
         ticked = await lists.entries([state.list or TODO] if item.isdecimal() else [], is_open=False)
         if not any(
-            entry.id == item or _fits(item, entry.label) or is_slip(item, entry.label) for entry in ticked
+            entry.id == item or _fits(item, entry.label) or fits_despite_slips(item, entry.label)
+            for entry in ticked
         ):
             return self.say("nothing_to_reopen", item=label)
         return await lists.act()
@@ -396,15 +406,15 @@ class Board(RequestHandler):
         """
         tasks = await self._open_tasks()
         fitting = self._fitting(tasks)
-        misspelt = [] if fitting else find(tasks, self.slot("task"), is_slip)
+        misspelt = [] if fitting else find(tasks, self.slot("task"), fits_despite_slips)
         if not (fitting or misspelt):
-            # Without any task, the words were hardly meant for the dashboard, unless they say "task".
+            # Without open tasks the words hardly name one, but "drop the task …" always does.
             is_about_task = tasks or self.parsed.intent == "drop_task"
             form = "task_unknown" if is_about_task else "unknown"
             raise AnswerNow(self.say(form, item=self.slot("task")))
         options = self._options(fitting or misspelt)
         is_sure = bool(fitting) and self._surely_names("task")
-        # Raises unless there is exactly one option that is sure, which is then `fitting[0]`.
+        # This raises a question unless exactly one task is sure to be meant: the one in `fitting`.
         self.parsed = self.choose(options, "which_task", is_sure=is_sure)
         return fitting[0]
 
@@ -472,14 +482,13 @@ class Board(RequestHandler):
     async def do_never_mind(self) -> str:
         """Return the answer that there is nothing to give up: no question is open, or only for somebody else.
 
-        Only `cancel it` does something if no question is open: it cancels the reminder that the sender last
-        referred to.
+        Empty if the sender has an open question, which the agent repeats. `cancel it` without any open
+        question cancels the reminder that the sender last referred to, after a question.
         """
         last = self.context.last
         if self.slot("it") and last is not None and last.kind in ALARMS and not self.context.state.questions:
             cancel = self.parsed.of("cancel_reminder", **last.slots, ask="yes")
             return await carry_out(cancel, self.context)
-        # For a question that is open, the agent repeats it.
         return "" if self.context.own_questions else self._not_asked()
 
     def _not_asked(self) -> str:
@@ -539,7 +548,8 @@ class Board(RequestHandler):
     async def do_week(self) -> str:
         """Return the events, reminders and due tasks from one day to another.
 
-        By default they are those from today to the Sunday of this week, or of the next if that is named.
+        By default these are overdue tasks, and all from today to the Sunday of this week, or of the next week
+        if that is named.
         """
         today = self.context.now.date()
         day = self._day()
@@ -552,6 +562,7 @@ class Board(RequestHandler):
         since = day.isoformat() if day else "0"
         until = last.isoformat()
         names = [times.say_long_day(shown, self.parsed.language) for shown in (first, last)]
+        # `head` is the heading; `days` is for the answer that nothing is on.
         head = self.say("week_from" if day else "week_until", first=names[0], day=names[1])
         days = head.rstrip(":") if day else self.say("until_day", day=names[1]).strip()
         due = self._due(await self._due_between(since, until))
@@ -654,9 +665,10 @@ class Board(RequestHandler):
         return self.say("option_task", title=task["title"], more=f"{task['progress']}%, {until}, {added}")
 
     async def do_before_deadline(self) -> str:
-        """Set a reminder before the deadline of the task that is named, or else was last referred to.
+        """Set a reminder before the deadline of a task, and return the answer.
 
-        Return the answer. Raises `AnswerNow` to ask which task is meant.
+        It is the task that is named, or else the one last referred to, or else the only one with a deadline.
+        Raises `AnswerNow` to ask which task is meant.
         """
         tasks = [task for task in await self._open_tasks() if task["deadline"]]
         if not tasks:
@@ -665,9 +677,9 @@ class Board(RequestHandler):
         last = self.context.state.task
         fitting = self._fitting(tasks) if is_named else _with_id(tasks, last) or tasks
         # The task last referred to has no deadline, or is done: do not take another one without asking.
-        is_last_missing = bool(last) and not is_named and not _with_id(tasks, last)
-        if len(fitting) != 1 or is_last_missing:
-            misspelt = find(tasks, self.slot("task"), is_slip)
+        is_last_unfit = bool(last) and not is_named and not _with_id(tasks, last)
+        if len(fitting) != 1 or is_last_unfit:
+            misspelt = find(tasks, self.slot("task"), fits_despite_slips)
             # This raises the question, also if there is only one option.
             self.choose(self._options(fitting or misspelt or tasks), "before_which", is_sure=False)
         (task,) = fitting

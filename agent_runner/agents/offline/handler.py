@@ -284,10 +284,10 @@ class RequestHandler:
         named = {name: value for name, value in arguments.items() if value != ""}
         return await self.request(UseDashboard, tool=tool, arguments=named)
 
-    async def answer_of_row(self) -> str:
-        """Return the sentence that is named after the intent.
+    async def answer_of_intent(self) -> str:
+        """Return the answer that `intents.toml` has for the request's intent.
 
-        If the intent's row in `intents.toml` has a command, it is sent to the host first.
+        If the intent's row there has a command, it is sent to the host first.
         """
         if command := ROWS.get(self.parsed.intent, {}).get("request"):
             return await self._send_row(command)
@@ -306,33 +306,37 @@ class RequestHandler:
         """Send the command in a row of `intents.toml`, and return the answer.
 
         The placeholders in the command's fields are filled from the slots; those in the answer from the
-        host's reply and the slots.
+        host's reply and the slots. Raises `AnswerNow` if the host refuses.
         """
         # A group that is registered without a name gets that of its folder.
         slots = {"name": self.slot("folder"), **self.parsed.slots}
         try:
-            reply = await self.request(_command, **filled(row, slots))
+            # The row names the command by its type, so `_command_of_type` stands for the command's class.
+            reply = await self.request(_command_of_type, **filled(row, slots))
         except WireError as error:
             return self.say("not_possible", reason=str(error).removeprefix(f"{row['type']}."))
         return self.say(self.parsed.intent, **(reply.data | slots))
 
 
-def _command(request_id: str, **fields: object) -> Command:
-    """Return the command to the host with these fields. Raises `WireError` if they are invalid."""
+def _command_of_type(request_id: str, **fields: object) -> Command:
+    """Return the command to the host with these fields, one of which is its `type`.
+
+    Raises `WireError` if they are invalid.
+    """
     return parse_command(json.dumps(fields | {"requestId": request_id}))
 
 
 async def carry_out(parsed: ParsedRequest, context: RequestContext) -> str:
     """Carry out a request and return the reply. May raise `AnswerNow`.
 
-    The first handler with a method named after the intent does it. Without one, `answer_of_row` does what the
-    intent's row in `intents.toml` says.
+    The first handler with a method named after the intent does it. Without one, `answer_of_intent` does what
+    the intent's row in `intents.toml` says.
     """
     # The method is found by its name, as in the standard library's cmd.Cmd: no table has to be kept in step.
     name = f"do_{parsed.intent}"
     handlers = (handler for handler in context.handlers if hasattr(handler, name))
     handler = next(handlers, RequestHandler)(parsed, context)
-    carry: Callable[[], Awaitable[str]] = getattr(handler, name, handler.answer_of_row)
+    carry: Callable[[], Awaitable[str]] = getattr(handler, name, handler.answer_of_intent)
     return await carry()
 
 

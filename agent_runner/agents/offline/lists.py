@@ -1,6 +1,7 @@
 """Handles requests about to-dos and other lists: find or ask for the list, then read or change its file.
 
-The slots of a request are the words that it has under names such as `item` and `list`.
+The slots of a request are the words that it has under names such as `item` and `list`, and flags such as
+`sure`, which is set once the person has confirmed; the head of `intents.toml` describes them.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import TypeVar
 from agent_runner.agents.offline.conversation import Option, ShownEntry
 from agent_runner.agents.offline.handler import AnswerNow, RequestHandler, carry_out
 from agent_runner.agents.offline.intents import GOODS, PATTERNS, ROWS, say
-from agent_runner.agents.offline.spelling import is_slip
-from agent_runner.agents.offline.wording import bare_forms, entries, is_in_sentence
+from agent_runner.agents.offline.spelling import fits_despite_slips
+from agent_runner.agents.offline.wording import bare_forms, entries, has_more_than_name
 from agent_runner.checklists import TODO, Checklists, Item, ListError, file_stem, has_words
 from agent_runner.wire.times import Language
 
@@ -87,13 +88,13 @@ class Lists(RequestHandler):
     async def do_remove(self) -> str:
         """Remove an entry of a list, and return the answer.
 
-        A number refers to the entries shown last, which may be reminders or tasks. A reminder is cancelled,
-        and a task dropped, only after a question.
+        A number refers to the entries shown last, which may be reminders or tasks: then raises `AnswerNow` to
+        ask whether to cancel the reminder, or to drop the task.
         """
         shown = self.context.state.shown.get(self.slot("item"))
         if shown is None or shown.kind == "item" or self.slot("list"):
             return await self.act()
-        if shown.kind != "task":
+        if shown.kind != "task":  # a reminder; the flag `ask` makes it ask first
             return await carry_out(self.parsed.of("cancel_reminder", **shown.slots, ask="yes"), self.context)
         option = Option(label=shown.label, request=self.parsed.of("drop_task", **shown.slots))
         raise self.question("which", self.say("did_you_mean.drop_task"), [option])
@@ -118,10 +119,11 @@ class Lists(RequestHandler):
     def _find_list(self) -> str:
         """Return the name of the list that the request is about; empty if the person has to be asked.
 
-        If the request names none, it is the list that has the entry, else the one last referred to, the only
-        one, or the to-dos. New entries are not added to the to-dos by default: for them the name is empty
-        then. They may name the list themselves (`_take_name`), or belong on the shopping list
-        (`_for_goods`). Raises `AnswerNow` to ask what is meant.
+        If the request names none, it is the list that has the entry, else the one last referred to, else the
+        only one besides the to-dos, else the to-dos. New entries are not put on the to-dos then: the name is
+        empty. Their words may name a list, too, which `_take_name` puts into the slot `list`.
+
+        Raises `AnswerNow` to ask what is meant.
         """
         name = self.slot("list")
         adds = self.parsed.intent == "add_items"
@@ -134,14 +136,14 @@ class Lists(RequestHandler):
             name = self.context.state.list or only or ("" if adds else TODO)
         if adds and not self.slot("list"):
             self._take_name()
-            name = self.slot("list") or self._for_goods(name)
+            name = self.slot("list") or self._shopping_instead_of_todos(name)
         return name
 
-    def _for_goods(self, name: str) -> str:
-        """Return the name of the shopping list, if there is one, for things to buy that would become to-dos.
+    def _shopping_instead_of_todos(self, name: str) -> str:
+        """Return the shopping list's name if `name` is the to-dos, but the new entries are everyday goods.
 
-        Only Korean words for everyday goods are looked for. Otherwise return `name`, the list to which the
-        entries would be added.
+        Return `name` if not all entries are such goods, or there is no shopping list. Only Korean words for
+        goods are recognised.
         """
         shops = [shop for shop in SHOPPING_NAMES if shop in self._files.names()]
         goods_matches = [PATTERNS["good_ko"].fullmatch(item) for item in self.slot("items").splitlines()]
@@ -158,7 +160,7 @@ class Lists(RequestHandler):
         fitting = [
             entry for entry in entries if item == entry.label.casefold() or has_words(entry.label, item)
         ]
-        fitting = fitting or [entry for entry in entries if is_slip(item, entry.label)]
+        fitting = fitting or [entry for entry in entries if fits_despite_slips(item, entry.label)]
         names = list(dict.fromkeys(entry.list for entry in fitting))
         if last in names:
             return last
@@ -188,7 +190,7 @@ class Lists(RequestHandler):
         raise self.question("which", self.say("which_entry"), options)
 
     def _ask_if_new(self) -> None:
-        """Raise the question whether to create the list, if its name may be a typing error or no name at all.
+        """Raise `AnswerNow` to ask whether to create the list, if its name may be misspelt or no name at all.
 
         Do nothing if the list exists or the person has confirmed.
         """
@@ -296,12 +298,12 @@ class Lists(RequestHandler):
     # Adding
 
     async def do_new_list(self) -> str:
-        """Raise the question for the first entries of a new list; its file is created with them."""
+        """Raise `AnswerNow` to ask for the first entries of a new list; its file is created with them."""
         self.parsed = self.parsed.of("add_items", list=self.slot("list"))
         raise self.question("what", self.say("new_list"))
 
     async def do_one_or_more(self) -> str:
-        """Raise the question whether words with an "and" in them are one thing or several.
+        """Raise `AnswerNow` to ask whether words with an "and" in them are one thing or several.
 
         They become to-dos if the slot `kind` is `todo`, else tasks.
         """
@@ -347,16 +349,20 @@ class Lists(RequestHandler):
     def _known_form(self, item: str) -> str:
         """Return a Korean entry with or without its last particle, whichever form is a known thing.
 
-        Raises `AnswerNow` for a statement in which the entry is not a name alone, and to ask about the only
-        entry if neither form is known and the word may end in a particle (`수도`).
+        `수도` may be a word, or `수` with the particle `도`. If neither form is known, several entries stay
+        as they are. After a "yes" (slot `sure`) nothing is asked.
+
+        Raises:
+            AnswerNow: neither form of the only entry is known, so the person is asked; or a statement that
+                something is missing (slot `stated`) has more words than a thing's name.
         """
-        if self.slot("stated") and not self.slot("sure") and is_in_sentence(item):
+        if self.slot("stated") and not self.slot("sure") and has_more_than_name(item):
             raise AnswerNow(self.say("two_meanings"))  # `민수가 잼 사야 돼`
         forms = bare_forms(item)
         known = [form for form in forms if self._is_usual(form)]
         if known or len(forms) == 1 or self.slot("sure"):
             return known[0] if known else item
-        if len(self.slot("items").splitlines()) > 1:  # one of several is not asked about
+        if len(self.slot("items").splitlines()) > 1:
             return item
         options = [self.option(f"'{form}'", items=form, list=self.name, sure="yes") for form in forms[::-1]]
         raise self.question("which", self.say("which_entry"), options)
@@ -383,10 +389,12 @@ class Lists(RequestHandler):
         return any(known.text.casefold() == item.casefold() for known in items)
 
     def _ask_if_unusual(self, items: Sequence[str]) -> None:
-        """Raise the question whether to add entries that may not name things to buy: `돈`, `내일 우유`.
+        """Raise `AnswerNow` to ask whether to add entries that may not name things to buy: `돈`, `내일 우유`.
 
-        With the flag `asked`, entries that are usual are asked about, too, unless all are on the list. Do
-        nothing for to-dos, or if the person has confirmed.
+        They are unusual entries of a statement that something is missing (slot `stated`), or Korean ones that
+        look like part of a sentence. After words such as `다 먹었어` ("we have eaten it all", slot `asked`)
+        usual entries are asked about, too, unless all are on the list. Do nothing for to-dos, or if the
+        person has confirmed (slot `sure`).
         """
         if self.name == TODO or self.slot("sure"):
             return
@@ -395,7 +403,7 @@ class Lists(RequestHandler):
         unusual = [
             item
             for item in items
-            if not self._is_usual(item) and (is_stated or (is_korean and is_in_sentence(item)))
+            if not self._is_usual(item) and (is_stated or (is_korean and has_more_than_name(item)))
         ]
         if unusual or (self.slot("asked") and not all(map(self._is_listed, items))):
             self.parsed = self.parsed.having(items="\n".join(items), list=self.name)
@@ -454,31 +462,32 @@ class Lists(RequestHandler):
         """Return the words for each entry that the request names.
 
         Several are returned only if the words as a whole are no entry, and each part of them is one. Raises
-        `AnswerNow` to ask whether a misspelt entry is meant.
+        `AnswerNow` to ask whether a misspelt entry is meant, or the entry with a number that was not shown.
         """
         whole, texts = self.slot("item"), [item.text for item in self._files.items(self.name)]
-        self._ask_if_unseen(whole)
+        self._ask_if_not_shown(whole)
         parts = [PATTERNS["the"].sub("", part) for part in entries(whole, self.parsed.language)]
         exact = [text.casefold() for text in texts]  # `has_words` never finds an entry of one letter
         known = [
             part for part in parts if part.casefold() in exact or any(has_words(text, part) for text in texts)
         ]
         is_whole = whole.isdecimal() or whole.casefold() in exact
-        misspelt = [] if known or is_whole else [text for text in texts if is_slip(whole, text)]
-        if misspelt:
+        misspelt = [] if known or is_whole else [text for text in texts if fits_despite_slips(whole, text)]
+        if misspelt:  # not being sure, `choose` always raises the question
             options = [self.option(f"'{text}'", item=text, list=self.name) for text in misspelt]
             self.choose(options, "which_task", is_sure=False)
-        is_one_entry = len(parts) < 2 or len(known) < len(parts) or is_whole
-        return [whole] if is_one_entry else parts
+        is_one = len(parts) < 2 or len(known) < len(parts) or is_whole
+        return [whole] if is_one else parts
 
-    def _ask_if_unseen(self, number: str) -> None:
-        """Raise the question whether a number means the entry with that number on this list.
+    def _ask_if_not_shown(self, number: str) -> None:
+        """Raise `AnswerNow` to ask whether a number means the entry with that number on this list.
 
-        Do nothing for other words, or if the list was named or shown last.
+        Do nothing for other words, if the list was named, if it was the one shown last, or if it has no such
+        open entry.
         """
         shown = self.context.state.shown.get(number)
-        is_seen = shown is not None and (shown.kind, shown.list) == ("item", self.name)
-        if not number.isdecimal() or is_seen or self.slot("list"):
+        was_shown = shown is not None and (shown.kind, shown.list) == ("item", self.name)
+        if not number.isdecimal() or was_shown or self.slot("list"):
             return
         labels = [entry.label for entry in self._entries_of(self.name) if entry.id == number]
         if labels:

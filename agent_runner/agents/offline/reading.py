@@ -1,7 +1,8 @@
 """Parse the requests in a message: one splitter, then the table of intents. Pure.
 
 Nothing is dropped: a part that no row of the table (`intents.toml`) matches becomes a request of its own,
-`unknown`. The slots of a request are the words that it has under names such as `what` and `when`.
+`unknown`. The slots of a request are the words that it has under names such as `what` and `when`, and flags
+such as `offered`; the head of the table describes them, and the properties of a row such as `is_news`.
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ def read(text: str) -> list[ParsedRequest]:
 def _must_not_be_done_ko(text: str, requests: Sequence[ParsedRequest]) -> bool:
     """Return whether part of a Korean message is a condition, an exception or a withdrawal of the rest.
 
-    Nothing of such a message is done. The text of a reminder may contain a condition, that of a note
-    anything. `requests` are those that were read in the message.
+    Nothing of such a message is done. But the text of a reminder may contain a condition, and so may requests
+    that only show something; those with a person's own words, such as a note, may contain anything
+    (`_OWN_WORDS`). `requests` are those that were read in the message.
     """
     intents = {request.intent for request in requests} - set(_OWN_WORDS)
     # A correction of a time in the slot `fix` was understood: it withdraws nothing.
@@ -154,16 +156,17 @@ def plain(text: str) -> str:
 def parse_one(text: str) -> ParsedRequest | None:
     """Return the request that a text is as a whole; None if no row of `intents.toml` matches it.
 
-    A row that is for statements (`is_news`; in Korean `is_stated`, too) does not match a question.
+    A row for statements does not match a question: in English one with `is_news`, in Korean also one with
+    `is_stated`.
     """
     parsed = _parsed(text)
     is_question = text.rstrip().endswith("?") and not PATTERNS["asks_to_do"].search(text)
-    is_statement = parsed is not None and (ROWS[parsed.intent].get("is_news") or _says_missing(parsed))
+    is_statement = parsed is not None and (ROWS[parsed.intent].get("is_news") or _is_stated_ko(parsed))
     return None if is_question and is_statement else parsed
 
 
-def _says_missing(parsed: ParsedRequest) -> bool:
-    """Return whether a request was read from a Korean statement that something is missing."""
+def _is_stated_ko(parsed: ParsedRequest) -> bool:
+    """Return whether a request was read by a Korean row with `is_stated`: `우유 떨어졌어` ("milk is out")."""
     return parsed.language is Language.KOREAN and bool(parsed.slot("stated"))
 
 
@@ -246,7 +249,11 @@ def _requests_in_line(text: str) -> list[ParsedRequest]:
     """Return the requests of a line, which is cut wherever both sides are requests.
 
     Without such a place, the line is one request; if no row matches the line, `_read_partly` reads the parts
-    that it can. A line with too many places has the intent `unknown`.
+    that it can. A text to echo, or one of a row with `is_whole`, is not cut. A correction of a time at the
+    end belongs to the request before it.
+
+    The intent is `unknown` if more than `MAX_REQUESTS` requests may begin in the line, or if it has
+    `MAX_CUTS` places and is no request as a whole.
     """
     whole = parse_one(text)
     if whole is not None and (whole.intent == "echo" or whole.slot("whole")):
@@ -300,12 +307,14 @@ def _read_partly(
     `all_cuts` has the texts before and after each place where the line can be cut; `cuts` those of them after
     which a request may begin. A part that requests nothing becomes a reminder to offer, or is unknown.
     """
+    # From the last place, so that the first request gets as many of the words as possible.
     for before_cut, after_cut in reversed(all_cuts):
-        # One more word after the cut belongs to the same sentence.
-        goes_on = len(after_cut.split()) < 2 and not after_cut.endswith("?")
-        first = parse_one(before_cut) if begins_request(before_cut) and not goes_on else None
+        # A single word after the cut is the end of the same sentence, unless it is a question.
+        is_end_of_sentence = len(after_cut.split()) < 2 and not after_cut.endswith("?")
+        first = parse_one(before_cut) if begins_request(before_cut) and not is_end_of_sentence else None
         if first is not None:
             return [*wording.expanded(first), *_requests_in_line(after_cut)]
+    # From the first place: the line begins with no request, so as few words as possible are only offered.
     for before_cut, after_cut in cuts:
         if _is_request(after_cut):
             return [*_offers(before_cut), *_requests_in_line(after_cut)]
@@ -410,7 +419,8 @@ def _request_of_match(intent: str, match: re.Match[str], language: Language) -> 
 
     They do not fit if the words in a slot for a time are no time, or if a text ends in a time although its
     row is for texts without one (`is_timeless`): `get the kids at 3pm`. A row with `means` stands for another
-    sentence: the request is that of the sentence, with the slots' words in it.
+    sentence: the request is that of the sentence, with the slots' words in it. It also gets the flags that
+    the row sets (`_ROW_FLAGS`).
     """
     slots = {name: words.strip() for name, words in match.groupdict().items() if words and words.strip()}
     for name in slots.keys() & _SPANS:
@@ -420,7 +430,8 @@ def _request_of_match(intent: str, match: re.Match[str], language: Language) -> 
     if ROWS[intent].get("is_timeless") and times.trailing(slots.get("items", slots.get("note", ""))):
         return None
     if means := ROWS[intent].get("means"):
-        # `Lists` takes the particle off an entry that is stated to be missing: it knows the list's entries.
+        # The particle stays on an entry of a statement such as "milk is out" (`is_stated`): `Lists`, which
+        # knows the entries of the list, takes it off.
         if not ROWS[intent].get("is_stated"):
             slots = {name: wording.without_ending("subject", words) for name, words in slots.items()}
         sentence = in_language(means, language).format_map(defaultdict(str, slots))

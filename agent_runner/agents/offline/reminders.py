@@ -1,6 +1,7 @@
 """Handle requests about reminders, which the host stores; repeating ones are scheduled tasks there.
 
-The slots of a request are the words that it has under names such as `what` and `when`.
+The slots of a request are the words that it has under names such as `what` and `when`, and flags such as
+`sure`, which is set once the person has confirmed; the head of `intents.toml` describes them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ DAYS_OF_WEEK, MAX_DAYS_EACH = 7, 14
 SOONEST_REPEAT = timedelta(minutes=10)
 """The shortest interval of a repeating reminder."""
 _BELL = "⏰ "
-"""The start of a reminder's text in the chat."""
+"""The start of a reminder's text in the chat, called the bell below."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +86,8 @@ class Reminders(RequestHandler):
     async def do_remind(self) -> str:
         """Set a reminder, and return the answer.
 
-        Raises `AnswerNow` to ask for a text or time that is missing or not clear, or whether a reminder is
-        wanted at all if it was not asked for.
+        A reminder that nobody asked for (slot `offered`: the words only suggest it) is set after a "yes"
+        (slot `sure`). Raises `AnswerNow` to ask for that, or for a text or time that is missing or not clear.
         """
         # Some rows have words for slots that the message leaves empty, such as the text of a timer.
         fills = in_language(ROWS[self.parsed.intent].get("fills", ({}, {})), self.parsed.language)
@@ -99,7 +100,7 @@ class Reminders(RequestHandler):
             why = self.unclear(parsed_time)
             is_past = isinstance(parsed_time, TimeRefusal) and parsed_time.reason is Reason.PAST
             # A past time may come from a task's deadline, not from the message: name what it is about.
-            about = self._about(is_needed=is_past)
+            about = self._about(is_always_named=is_past)
             text = self.say("sure_when", what=what, why=why) if is_offered else why + about
             raise self.question("when", text)
         if self.slot("last"):  # "from Monday to Wednesday"
@@ -219,14 +220,14 @@ class Reminders(RequestHandler):
     def _subject_and_addressee(self, label: str) -> tuple[str, str]:
         """Return the subject of a reminder, and the words by which an answer names who is reminded.
 
-        `label` is the reminder's text without the bell.
+        `label` is the reminder's text without the bell (`_BELL`).
         """
         subject = self.brief(label).rstrip(".")
         if label.startswith(self._beginnings("reminder_note_for_all")):
             return subject, self.say("whom_all")
-        # `brief` has cut off a beginning that names the sender.
-        is_for_sender = subject != label.rstrip(".")
-        if not is_for_sender:
+        # If `brief` has cut off a beginning, that names the sender.
+        names_sender = subject != label.rstrip(".")
+        if not names_sender:
             for language in Language:
                 # A text that begins like "Reminder for Ann: " names somebody else. The \0 in place of the
                 # name shows which words stand before and after it.
@@ -249,6 +250,7 @@ class Reminders(RequestHandler):
             "at": at.isoformat(timespec="seconds"),
             "task_id": self.slot("task_id") or None,
         }
+        # The host refuses a reminder that it has already, with these words.
         with self._rewording_refusal("says so already", "reminder_there", at):
             reply = await self.request(mailbox.SetReminder, **fields)
         if reply.code != "sent_late":
@@ -304,7 +306,7 @@ class Reminders(RequestHandler):
         return known[task_id]
 
     def _ask_for_missing(self) -> None:
-        """Raise the question for a missing text or time, or for the time if its words are not clear.
+        """Raise `AnswerNow` to ask for a missing text or time, or for the time if its words are not clear.
 
         Do nothing if the request has both.
         """
@@ -321,14 +323,14 @@ class Reminders(RequestHandler):
         if not when:
             raise self.question("when", self.say("time.no_time") + self._about())
 
-    def _about(self, *, is_needed: bool = False) -> str:
+    def _about(self, *, is_always_named: bool = False) -> str:
         """Return the reminder's text in brackets, to be added to a question about its time.
 
-        Empty if the question is clear without it, as no other question is open. `is_needed`: whether it is
-        added in any case.
+        Empty if the reminder has no text yet, or if the question is clear without it, as no other question is
+        open. `is_always_named`: whether the text is added to the only question, too.
         """
-        has_others = is_needed or self.context.new_questions or self.context.state.questions
-        return f" ({self.slot('what')})" if self.slot("what") and has_others else ""
+        is_named = is_always_named or self.context.new_questions or self.context.state.questions
+        return f" ({self.slot('what')})" if self.slot("what") and is_named else ""
 
     def _whom(self) -> str:
         """Return the words by which an answer names the person who is reminded: "you", a name or all."""
@@ -348,19 +350,19 @@ class Reminders(RequestHandler):
 
         The person who asked is reminded, unless the request names another person or everyone.
         """
-        whom, sender = self.slot("whom"), self._sender
+        whom, addressee = self.slot("whom"), self._sender
         if PATTERNS["for_everyone"].fullmatch(whom):
-            sender = ""
+            addressee = ""
         elif whom and not PATTERNS["for_me"].fullmatch(whom):
-            sender = whom
+            addressee = whom
         form = "reminder_note" if self.slot("what") else "reminder_note_bare"
-        return self.say(form if sender else f"{form}_for_all", sender=sender, what=self.slot("what"))
+        return self.say(form if addressee else f"{form}_for_all", sender=addressee, what=self.slot("what"))
 
     def _beginnings(self, *forms: str) -> tuple[str, ...]:
-        """Return the beginnings that a reminder's text has if it is for the sender or for everyone.
+        """Return the words that come before the subject in reminders for the sender or for everyone.
 
-        `forms` are the names of the sentences; there is one beginning for each form and language, without the
-        bell.
+        By them such a reminder is recognised, and its text shortened. There is one beginning for each
+        language and each name of a sentence in `forms`; the bell is left out.
         """
         notes = (say(form, language, sender=self._sender, what="") for form in forms for language in Language)
         return tuple(note.removeprefix(_BELL) for note in notes)
@@ -391,8 +393,8 @@ class Reminders(RequestHandler):
     async def between(self, first: date, last: date) -> list[str]:
         """Return a line for each reminder from one day to another, both included.
 
-        For a single day the lines have only the time of day. If the host refuses to list the reminders, the
-        only line is its reason.
+        Days after the first `MAX_DAYS` are left out. For a single day the lines have only the time of day. If
+        the host refuses to list the reminders, the only line is its reason.
         """
         try:
             upcoming = await self.upcoming()
@@ -423,9 +425,10 @@ class Reminders(RequestHandler):
     # Cancelling
 
     async def do_cancel_reminder(self) -> str:
-        """Cancel the reminder that the request names, and return the answer; record how to undo it.
+        """Cancel the reminder that the request names, and return the answer.
 
-        Raises `AnswerNow` to ask which one is meant if several fit, or to have a guess confirmed.
+        Record how to undo it if it was for one time. Raises `AnswerNow` to ask which one is meant, or to have
+        the choice confirmed if it is in doubt or the slot `ask` is set: the slot `sure` says that it was.
         """
         if not self.slot("id"):
             upcoming = await self.upcoming()
@@ -480,11 +483,12 @@ class Reminders(RequestHandler):
         `upcoming` are all upcoming reminders; `form` names the sentence that asks which one is meant.
 
         Raises:
-            AnswerNow: no reminder fits; or the person is asked, because several fit, because another person
+            AnswerNow: no reminder fits; or the words may mean one occurrence of a repeating reminder, which
+                cannot be changed alone; or the person is asked, because several fit, because another person
                 set the reminder, or because only some of the words fit.
         """
         options, item = self.options(candidates), self.slot("item")
-        if not options:
+        if not options:  # without words, all candidates fit: there are none only for a move
             raise AnswerNow(self.say("no_reminder" if item else "nothing_to_move", item=item))
         foreign_ids = {reminder.entry.id for reminder in upcoming if self._is_foreign(reminder)}
         own = [option for option in options if option.request.slot("id") not in foreign_ids]
@@ -513,9 +517,10 @@ class Reminders(RequestHandler):
         return not is_own and not self._is_for_sender(reminder)
 
     async def _cancel_all(self, upcoming: Sequence[UpcomingReminder]) -> str:
-        """Cancel all `upcoming` reminders, or all of the sender's, and return the answer; record the undo.
+        """Cancel all `upcoming` reminders, or all of the sender's, and return the answer.
 
-        Raises `AnswerNow` with a question that lists them, unless the person has confirmed.
+        Record how to undo it; but if a repeating one was cancelled, which cannot be set again, nothing can be
+        undone then. Raises `AnswerNow` with a question that lists them, unless the person has confirmed.
         """
         is_only_own = bool(PATTERNS["own"].search(self.slot("all")))
         chosen = upcoming
@@ -563,15 +568,16 @@ class Reminders(RequestHandler):
     async def move(self) -> str:
         """Move the reminder that the request names to another time, and return the answer.
 
-        A reminder that was sent already is set again. Raises `AnswerNow` to ask which reminder or time is
-        meant.
+        Record how to undo it. A reminder that was sent already is set again. Raises `AnswerNow` to ask which
+        reminder or time is meant.
         """
         if not self.slot("id"):
             upcoming = await self.upcoming()
             if answer := await self._sent_again(upcoming):
                 return answer
             if self.slot("again"):  # there is no sent reminder to set again: ask for the text of a new one
-                when = self.slot("when") or f"{self.slot('later')} 뒤"  # only Korean names a span here
+                # Only Korean words with "again" name a span; `뒤` makes it a time from now on.
+                when = self.slot("when") or f"{self.slot('later')} 뒤"
                 self.parsed = self.parsed.of("remind", when=when)
                 raise self.question("what", self.say("no_text"))
             pointed_at = self._pointed_at(upcoming)
@@ -582,8 +588,10 @@ class Reminders(RequestHandler):
         at = self._single_moment(parsed_time)
         notification_id = self.slot("notification")
         written = at.isoformat(timespec="seconds")
+        # The host refuses a time that the reminder has already, with these words.
         with self._rewording_refusal("would be different", "move_same", at):
             await self.use("update_notification", notification_id=notification_id, scheduled_at=written)
+        # The undo is a move from the new time (`at`) to the old one (`when`).
         self.record_change(
             self.parsed.having(at=written, when=self.slot("at"), later="", earlier=""), last=self.entry
         )
@@ -726,6 +734,7 @@ class Reminders(RequestHandler):
             for row in reply.data.get("reminders", [])
         ]
         tasks = await self.context.ask(mailbox.ListTasks)
+        # A repeating reminder is a scheduled task whose prompt asks to repeat a text: `ECHO`, then the text.
         for row in tasks.data.get("tasks", []) if tasks.ok else []:
             is_ours = row.get("groupFolder") == self.context.order.group and row["prompt"].startswith(ECHO)
             if is_ours and row.get("status") in ("active", "paused"):

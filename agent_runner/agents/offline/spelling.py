@@ -1,6 +1,7 @@
 """Correct typing errors in the words of requests, never in what a person names. Pure.
 
-If a typing error in a name prevents finding an entry, `is_slip` finds candidates, and the chat is asked.
+If a typing error in a name prevents finding an entry, `fits_despite_slips` finds candidates, and the chat is
+asked.
 """
 
 from __future__ import annotations
@@ -36,14 +37,16 @@ def known_words() -> frozenset[str]:
 
 
 def corrected(text: str, requests: Sequence[ParsedRequest], parse: Parse) -> list[ParsedRequest]:
-    """Return the requests in a text with its typing errors corrected; none if the correction is ambiguous.
+    """Return the requests in a text with its typing errors corrected; none if no correction is clear.
 
-    `requests` are those in the text as it is; `parse` reads the requests of a text. Of all corrections that
-    are understood, those that change the fewest words count; they must all request the same. A correction
-    that only lets a reminder be offered counts if a part of the time was misspelt and no other correction is
-    understood.
+    Only English texts of at most `MAX_WORDS` words are corrected. `requests` are those in the text as it is;
+    `parse` reads the requests of a text. Of all corrections that are understood, those that change the fewest
+    words count; they must all request the same.
+
+    A correction may lead to a reminder that nobody asked for and that is only offered (slot `offered`). It
+    counts only if the text as it is seems to have a misspelt time, and no other correction is understood.
     """
-    may_offer = any(map(_has_time_left, requests))
+    may_offer = any(map(_has_time_in_text, requests))
     spans = [(match.span(), _possible_words(match[0])) for match in _WORD.finditer(text)]
     unknown = [(span, words) for span, words in spans if words]
     if not unknown or len(spans) > MAX_WORDS or PATTERNS["hangul"].search(text):
@@ -54,9 +57,9 @@ def corrected(text: str, requests: Sequence[ParsedRequest], parse: Parse) -> lis
         corrected_text = _replaced(text, [span for span, _ in unknown], words)
         parsed = parse(corrected_text)
         corrections = {word for word in words if word}
-        # A person's own words, such as a title, are never corrected.
         is_offer = any(request.slot("offered") for request in parsed)
         is_understood = bool(parsed) and not any(map(_has_errors, parsed)) and (may_offer or not is_offer)
+        # A person's own words, such as a title, are never corrected.
         if is_understood and not any(_is_content(request, corrections) for request in parsed):
             understood.append(((is_offer, sum(map(bool, words))), parsed))
     first = min((rank for rank, _ in understood), default=None)
@@ -71,18 +74,21 @@ def may_have_errors(parsed: Sequence[ParsedRequest]) -> bool:
 
 
 def _has_errors(request: ParsedRequest) -> bool:
-    """Return whether a request is not fully understood. A reminder that is only offered may well be."""
+    """Return whether a request is not fully understood, perhaps because of typing errors.
+
+    An offered reminder (slot `offered`) is judged like any other request.
+    """
     return (
         request.intent in ("unknown", "unknown_part")
         or request.slot("trouble") == "unsure"
         # "add a taks wash the car" is read as an entry; an article before it makes it doubtful.
         or (request.intent == "add_items" and bool(PATTERNS["article"].match(request.slot("items"))))
-        or _has_time_left(request)
+        or _has_time_in_text(request)
     )
 
 
-def _has_time_left(parsed: ParsedRequest) -> bool:
-    """Return whether the text of a request may still contain a part of its time: `pay rent tommorow`.
+def _has_time_in_text(parsed: ParsedRequest) -> bool:
+    """Return whether the text of a request may contain words of a time, misspelt or not: `pay rent tommorow`.
 
     A word with a capital letter is taken for a name (`call Munday`), except after words such as `on`.
     """
@@ -91,8 +97,8 @@ def _has_time_left(parsed: ParsedRequest) -> bool:
     words = [word for word in what.split() if word.islower() or word.lower() in MISSPELT]
     if PATTERNS["before_time"].search(before):
         words.append(last)
-    # A word that is no usual misspelling counts only if it is near to one of `day_word`. Other words for
-    # times are too near to ordinary words: `each` to `beach`, `night` to `light`.
+    # A usual misspelling may stand for any word of a time (`time_words`), any other word only for one of
+    # `day_word`: the remaining words of times are too near to ordinary ones, as `each` is to `beach`.
     word_patterns = [(word, "time_words" if word.lower() in MISSPELT else "day_word") for word in words]
     is_misspelt = any(
         PATTERNS[name].fullmatch(known) for word, name in word_patterns for known in _possible_words(word)
@@ -100,8 +106,11 @@ def _has_time_left(parsed: ParsedRequest) -> bool:
     return is_misspelt or PATTERNS["words_of_time"].search(parsed.slot("what")) is not None
 
 
-def is_slip(words: str, text: str) -> bool:
-    """Return whether a text contains each of the words, apart from typing errors: `cal mum` in `call mum`."""
+def fits_despite_slips(words: str, text: str) -> bool:
+    """Return whether a text has each of the words, apart from a typing error in it: `cal mum` in `call mum`.
+
+    Numbers and short or known words have to be exact.
+    """
     typed_words, known = words.casefold().split(), set(text.casefold().split())
     return bool(typed_words) and all(
         word in known or not known.isdisjoint(_slips_of(word)) for word in typed_words

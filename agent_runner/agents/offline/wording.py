@@ -1,7 +1,8 @@
 """Split the words of a request into its text, its time and further requests. Pure.
 
-The slots of a request are the words that it has under names such as `what` and `when`. A wrong cut would set
-a wrong reminder, so a request whose time is not sure gets the slot `trouble`, and the chat is asked about it.
+The slots of a request are the words that it has under names such as `what` and `when`; the head of
+`intents.toml` describes them. A wrong cut would set a wrong reminder, so a request whose time is not sure
+gets the slot `trouble` (`unsure`), and the chat is asked about it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
 def expanded(parsed: ParsedRequest) -> list[ParsedRequest]:
     """Return one request for each thing that a request names: reminders, tasks, to-dos or entries.
 
-    If words of it would be lost, return one request that only says why it is refused.
+    If words of it would be lost, return one request that only says why it is refused. The words of a reminder
+    or task are in the slot `body`; `first` has those that stood apart before it, `tail` those after it.
     """
     if refusing_intent := _refusing_intent(parsed):
         return [parsed.of(refusing_intent)]
@@ -61,7 +63,8 @@ def expanded(parsed: ParsedRequest) -> list[ParsedRequest]:
             return _todos(parsed)
         case "add_items":
             items = entries(parsed.slot("items"), parsed.language, parsed.slot("list"))
-            return [*_of_other_lists(parsed, items[:-1]), *_of_this_list(parsed, items)]
+            # A list that is named after the last item is that of the whole request.
+            return [*_of_other_lists(parsed, items[:-1]), _of_this_list(parsed, items)]
         case _:
             return [parsed]
 
@@ -71,16 +74,12 @@ def _refusing_intent(parsed: ParsedRequest) -> str:
 
     It is refused if words of it would be lost, such as a condition or a second request.
     """
+    # The words of a reminder (`first`, `body`) or of entries (`items`, `bare`), still uncut.
     words = " ".join(filter(None, (parsed.slot(name) for name in ("first", "body", "items", "bare"))))
     is_reminder = parsed.intent == "remind"
     zone = PATTERNS["other_zone"].search(words)
     if is_reminder and zone and not times.names_town_time(zone[0]):
         return "other_zone"  # the times of some towns are understood, other zones are not
-    # In "every day at 9 to stay until 7" the limit is part of the text, because a daily reminder has no end
-    # hour. So an hour limits only an interval, as in "every 2 hours until 7".
-    text = PATTERNS["month_limit"].sub("", words)  # `wire/times` reads excluded months
-    text = text if PATTERNS["interval"].search(words) else PATTERNS["clock_limit"].sub("", text)
-    is_limited = PATTERNS["repeats"].search(words) and PATTERNS["limits"].search(text)
     if is_reminder and PATTERNS["past_day"].match(words):
         return "past_day"
     condition = PATTERNS["condition"].match(parsed.slot("body")) if is_reminder else None
@@ -89,6 +88,12 @@ def _refusing_intent(parsed: ParsedRequest) -> str:
         return "no_condition"
     if is_reminder and PATTERNS["next_days"].search(words):
         return "repeat_limited"
+    # A repeating reminder cannot have a limit, but for excluded months, which `wire/times` reads.
+    unread = PATTERNS["month_limit"].sub("", words)
+    # In "every 2 hours until 7" the hour is a limit. In "every day at 9 to stay until 7" it is part of the
+    # text, because a daily reminder has no end hour.
+    unread = unread if PATTERNS["interval"].search(words) else PATTERNS["clock_limit"].sub("", unread)
+    is_limited = PATTERNS["repeats"].search(words) and PATTERNS["limits"].search(unread)
     # For `from Monday to Wednesday`, the days are asked about instead.
     if is_reminder and is_limited and not _between_days(words, parsed.language):
         return "repeat_limited"
@@ -118,14 +123,16 @@ def _is_no_request_ko(parsed: ParsedRequest, words: str) -> bool:
     if parsed.intent not in ("add_items", "add_todo"):
         return False
     decomposed = normalized("NFD", words)
+    # `두 목록에` ("to two lists"); `우유 장보기랑` ("milk to shopping and") before another list's name.
     if PATTERNS["several_lists_ko"].search(parsed.slot("list")) or PATTERNS["other_list_ko"].search(words):
         return True
-    if PATTERNS["reported_ko"].search(decomposed):
+    if PATTERNS["reported_ko"].search(decomposed):  # `우유 샀고 빵` ("bought milk, and bread")
         return True
     # A to-do may be a sentence, unless it is nothing but a time.
     if parsed.slot("list") == TODO or (parsed.intent == "add_todo" and not parsed.slot("bare")):
         return PATTERNS["only_time"].fullmatch(words) is not None
-    # U+11BB is the final consonant ㅆ, which verbs have in the past tense: `샀어` is no entry.
+    # `우유 말고 빵` ("not milk but bread") and `샀어` ("bought") are no entries. U+11BB is the final
+    # consonant ㅆ, which verbs have in the past tense.
     return PATTERNS["no_addition_ko"].search(words) is not None or "\u11bb" in decomposed
 
 
@@ -134,11 +141,15 @@ def bare_forms(entry: str) -> list[str]:
     return list(dict.fromkeys((entry, without_ending("entry", entry))))
 
 
-def is_in_sentence(entry: str) -> bool:
-    """Return whether a Korean entry may begin with words that are not its name: `내일 우유`, `민수가 잼`."""
-    is_good = PATTERNS["good_ko"].fullmatch(entry)
-    names = ("in_sentence_ko", "words_of_time")
-    return not is_good and any(PATTERNS[name].search(entry) for name in names)
+def has_more_than_name(entry: str) -> bool:
+    """Return whether a Korean entry of a list may have other words beside the name of a thing.
+
+    Examples are `내일 우유` ("tomorrow milk") and `민수가 잼` ("Minsu … jam"), about which the person is
+    asked. Known everyday goods, with or without an amount, are a name alone.
+    """
+    is_known_thing = PATTERNS["good_ko"].fullmatch(entry)
+    patterns = ("in_sentence_ko", "words_of_time")
+    return not is_known_thing and any(PATTERNS[name].search(entry) for name in patterns)
 
 
 def _is_no_addition(items: str, name: str) -> bool:
@@ -183,15 +194,15 @@ def _of_other_lists(parsed: ParsedRequest, items: list[str]) -> list[ParsedReque
     return [parsed.of("add_items", items=item) for item in named]
 
 
-def _of_this_list(parsed: ParsedRequest, items: list[str]) -> list[ParsedRequest]:
-    """Return the request, as the only one, with those of its `items` that name no other list.
+def _of_this_list(parsed: ParsedRequest, items: list[str]) -> ParsedRequest:
+    """Return the request without those of its `items` that name another list (`_of_other_lists`).
 
     In `add milk to pantry, eggs and rice to shopping`, the item `milk to pantry` names another list.
     """
     # The last item is not looked at: a list that is named after it is the one of the whole request.
     for_other_lists = [other.slot("items") for other in _of_other_lists(parsed, items[:-1])]
     own_items = [item for item in items if item not in for_other_lists]
-    return [parsed.having(items="\n".join(own_items))]
+    return parsed.having(items="\n".join(own_items))
 
 
 def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
@@ -199,14 +210,17 @@ def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
 
     A to-do with a time after `by` becomes a task. For words that may be one or two to-dos, such as `call Bob
     and buy stamps`, the request asks which. If a deadline in the words cannot be separated from the text, the
-    only request says so.
+    only request has the intent `two_meanings`.
+
+    Words with "add" but without "to-do" (slot `bare`) may be things to buy. They become entries of the list
+    that they name; without one, `Lists` finds the list.
     """
-    if parsed.slot("bare"):  # a statement or wish, which may name things to buy
+    if parsed.slot("bare"):
         parts = entries(parsed.slot("bare"), parsed.language)
         match = PATTERNS["entries_of_list_ko"].fullmatch(parsed.slot("bare"))
         if match and parsed.language is Language.KOREAN:  # the list may be new: `doubt` asks about it
             if times.is_time(match["list"]) or times.is_time(f"{match['list']}에"):
-                return [parsed.of("two_meanings")]  # `10분 뒤에 잼`
+                return [parsed.of("two_meanings")]  # `10분 뒤에 잼` ("jam in 10 minutes"): a time, no list
             items = "\n".join(entries(match["items"], parsed.language))
             return [parsed.of("add_items", items=items, list=match["list"], doubt="yes")]
         if len(parts) > 1 and all(map(PATTERNS["entry_of_list"].fullmatch, parts)):
@@ -325,8 +339,9 @@ def same_time(words: str) -> str:
 def reminders(body: str, language: Language) -> list[ParsedRequest]:
     """Return a request for a reminder for each thing in `body` that has its own time.
 
-    If not all things have text and time, return one request for the whole body. A body with two times that
-    cannot be separated gives a request that says so.
+    A later thing with only a time of day is on the day of the one before it. If not all things have text and
+    time, return one request for the whole body. If it has two times that cannot be separated, or it is not
+    clear whether a second thing repeats like the first, the only request has the intent `two_meanings`.
     """
     body = body.strip()
     pieces = [_reminder(piece, language) for piece in _pieces(body)]
@@ -335,11 +350,12 @@ def reminders(body: str, language: Language) -> list[ParsedRequest]:
     )
     # `on May 3 and 5 at 9am`: a number alone is a part of the time, and no thing of its own.
     is_clear = is_clear and not any(piece.slot("what").isdecimal() for piece in pieces)
-    # `내일 저녁 먹고 7시에 약 먹기`: before a Korean joint, words without a time of day are no reminder.
+    # In `내일 저녁 먹고 7시에 약 먹기` ("have dinner tomorrow, and …") the part before the Korean "and"
+    # (`고`) is no reminder, as it has no time of day.
     if language is Language.KOREAN and is_clear:
         leads = [times.leading(piece.slot("when")) for piece in pieces]
         is_clear = all(lead is not None and lead.parts.has_clock for lead in leads[:-1])
-    if is_clear and any(_loses_rhythm(*pair) for pair in pairwise(pieces)):
+    if is_clear and any(_may_repeat_too(*pair) for pair in pairwise(pieces)):
         return [pieces[0].of("two_meanings")]
     for place in range(1, len(pieces)):
         pieces[place] = _on_day_of(pieces[place - 1], pieces[place])
@@ -350,10 +366,10 @@ def reminders(body: str, language: Language) -> list[ParsedRequest]:
     return [whole.of("two_meanings") if is_two and not whole.slot("trouble") else whole]
 
 
-def _loses_rhythm(before: ParsedRequest, after: ParsedRequest) -> bool:
-    """Return whether `before` repeats and `after` has only a time of day, so that it may be a repeating one.
+def _may_repeat_too(before: ParsedRequest, after: ParsedRequest) -> bool:
+    """Return whether `before` repeats and `after` has only a time of day, so that `after` may repeat, too.
 
-    Read as two reminders, the second would come only once.
+    Read as a reminder of its own, `after` would come only once.
     """
     lead = times.leading(after.slot("when"))
     is_clock = lead is not None and not set(lead.parts.written()) - {"clock", "half"}
@@ -370,8 +386,8 @@ def _on_day_of(before: ParsedRequest, after: ParsedRequest) -> ParsedRequest:
     if own_time is None or set(own_time.parts.written()) - {"clock", "half"}:
         return after
     words = before.slot("when").split()
-    # The longest part of the earlier time that is a day, and nothing else. A day such as `2/3`, which has two
-    # meanings, is the part `either`.
+    # The last words of the earlier time that are a day and nothing else, as many as possible. A day such as
+    # `2/3`, which has two meanings, is the part `either`.
     for end in range(len(words), 0, -1):
         for start in range(end):
             day = " ".join(words[start:end]).removesuffix("에")
@@ -401,7 +417,8 @@ def _reminder(body: str, language: Language) -> ParsedRequest:
     """Return the request for the reminder in words such as `call mum in 10 minutes` or `at 9am to call mum`.
 
     The slot `what` has the text, `when` the words of the time, and `trouble` says that the time is not clear
-    or that the text is missing.
+    or that the text is missing. A reminder before an event has the slot `before`, too, and one from one day
+    to another the slot `last`.
     """
     if before := _before_event(body, language):
         return before
@@ -417,9 +434,9 @@ def _reminder(body: str, language: Language) -> ParsedRequest:
     if language is Language.KOREAN:
         what_to_do = without_ending("note", what_to_do)
     slots = {"what": what_to_do, "when": when.strip(_BETWEEN)}
-    # A Korean quote ("…라고") that is followed by words of time: they may belong to the quote or not.
-    # Nobody watches whether a condition holds, so a text that is one is no reminder.
+    # `if it rains`: nobody watches whether that comes true.
     is_condition = PATTERNS["text_is_condition"].match(what.strip(_BETWEEN))
+    # Words of time after a Korean quote ("…라고") may belong to the quote or not.
     if cut is None or is_condition or PATTERNS["quote_then_time_ko"].search(what):
         slots["trouble"] = "unsure"
     elif not slots["what"] and PATTERNS["before_text"].match(what.strip(_BETWEEN)):
@@ -441,7 +458,9 @@ def _is_between_days(body: str, cut: tuple[str, str], language: Language) -> boo
 def _between_days(body: str, language: Language) -> ParsedRequest | None:
     """Return the request for a reminder from one day to another: `from Monday to Wednesday at 9am`.
 
-    Its time is that of the first day; the slot `last` names the last one. None if a body names no such days.
+    Its time is that of the first day; the slot `last` names the last one, and the flag `each` is set for
+    words such as `every day`. If the days may belong to the text instead, `trouble` is `unsure`. None if a
+    body names no such days.
     """
     match = PATTERNS[f"days_{language.value}"].search(body)
     if match is None:
@@ -452,7 +471,7 @@ def _between_days(body: str, language: Language) -> ParsedRequest | None:
         return ParsedRequest(intent="remind", language=language, slots={"what": body, "trouble": "unsure"})
     first = _reminder(body[: match.start()] + match["first"] + body[match.end() :], language)
     when = times.leading(first.slot("when"))
-    # The first day has to be in the time, and the only day there: otherwise the words mean something else.
+    # The first day has to be part of the time, and the only part that names a day.
     days = when.parts.written().keys() & {"day", "weekday", "span", "repeat"} if when else ()
     if first.slot("trouble") or match["first"] not in first.slot("when") or len(days) > 1:
         return None
@@ -494,7 +513,9 @@ def without_time(text: str) -> tuple[str, str]:
 def _before_event(body: str, language: Language) -> ParsedRequest | None:
     """Return the request for a reminder before an event: `an hour before the meeting at 3pm`.
 
-    Its time is that of the event; the slot `before` has the span, here `an hour`. None for other words.
+    Its time is that of the event; the slot `before` has the span, here `an hour`. Its text is the event, or
+    its own words if it has some, as in `bring slides an hour before …`. If the time may be that of the
+    reminder itself, `trouble` is `unsure`. None for other words.
     """
     match = PATTERNS[f"before_event_{language.value}"].fullmatch(body)
     # `10 minutes before noon` is a time itself, and names no event.
@@ -527,16 +548,18 @@ def _leading(body: str) -> times.TimeInText | None:
 
 
 def _cut_end(body: str) -> tuple[str, str] | None:
-    """Return the text of a body, and the time at its end, empty if there is none.
+    """Return the text and the time of a reminder whose time is at the end of its words, the `body`.
 
-    None if the place where the time begins is not sure.
+    The time is empty if there is none. None if the place where the time begins is not sure.
     """
     trail = times.trailing(body)
     what = body[: trail.start] if trail else body
     names_time = PATTERNS["words_of_time"].search(what)
     if trail is None:
         return None if names_time else (_without_joint(body), "")
-    # Beside other words of time, only a span is sure: `prepare tomorrow's talk in 10 minutes`.
+    # Beside other words of time, only a span is sure: `prepare tomorrow's talk in 10 minutes`. A text that
+    # ends in a word such as `before` or `the` (`dangling`) lacks what was taken for the time. The time itself
+    # may be read only in part: `pay starting at 9am`.
     is_unsure = (
         (names_time and trail.parts.span is None)
         or PATTERNS["dangling"].search(_without_joint(what))
@@ -546,13 +569,13 @@ def _cut_end(body: str) -> tuple[str, str] | None:
 
 
 def _cut_start(body: str, lead: times.TimeInText) -> tuple[str, str] | None:
-    """Return the text of a body, and the words of its time; None if it is not sure where the text begins.
+    """Return the text and the time of a reminder whose time is at the start of its words, the `body`.
 
-    `lead` is the time at the start of the body. A second part of the time may be at the end: `tomorrow to
-    pay rent at 9am`.
+    `lead` is that time. A second part of the time may be at the end: `tomorrow to pay rent at 9am`. None if
+    it is not sure where the text begins.
     """
     rest, when = body[lead.end :].lstrip(_BETWEEN), body[: lead.end]
-    if _may_be_of_text(when, rest) or PATTERNS["takes_back_ko"].match(rest):
+    if _may_be_of_text(when, rest) or PATTERNS["takes_back_ko"].match(rest):  # `내일 아니 모레` ("no, …")
         return None
     trail = None if lead.parts.span else times.trailing(rest)
     if (
@@ -561,25 +584,28 @@ def _cut_start(body: str, lead: times.TimeInText) -> tuple[str, str] | None:
         and lead.parts.joined(trail.parts)
         and rest[: trail.start].strip()
     ):
-        what = rest[: trail.start]
-        is_weekday = trail.parts.written().keys() == {"weekday"}  # "at 6pm to plan Saturday"
+        what, end = rest[: trail.start], rest[trail.start :]
+        is_weekday = trail.parts.written().keys() == {"weekday"}
         is_unsure = (
-            PATTERNS["dangling"].search(_without_joint(what))
-            or PATTERNS["words_of_time"].search(what)
-            or _has_unread_time(what, rest[trail.start :])
-            or PATTERNS["ends_in_time_ko"].search(what.strip())
-            or (is_weekday and PATTERNS["plain_weekday"].match(rest[trail.start :]))
+            PATTERNS["dangling"].search(_without_joint(what))  # "tomorrow to call before 9am"
+            or PATTERNS["words_of_time"].search(what)  # "tomorrow to read the morning news at 9am"
+            or _has_unread_time(what, end)  # "tomorrow to pay starting at 9am"
+            or PATTERNS["ends_in_time_ko"].search(what.strip())  # `내일 회의 끝나고 9시에` ("after …")
+            or (is_weekday and PATTERNS["plain_weekday"].match(end))  # "at 6pm to plan Saturday"
         )
-        return None if is_unsure else (what, f"{when} {rest[trail.start :]}")
+        return None if is_unsure else (what, f"{when} {end}")
     rest = body[lead.end :].lstrip(" \t\n,")
-    # The time may go on after what was read of it, unless a word such as `to` shows that the text begins.
-    goes_on = PATTERNS["hedge"].match(rest) or PATTERNS["words_of_time"].match(rest) or times.leading(rest)
-    starts = (PATTERNS["before_text"].match(rest), when.endswith("에"), PATTERNS["meal_first"].match(rest))
+    # The time may go on after what was read of it: `at 9 or 10`, `9am weekly`. Not if the text surely begins
+    # there: with `to`, after the Korean `에` ("at"), or with a meal such as `아침 먹기` ("have breakfast").
+    may_go_on = PATTERNS["hedge"].match(rest) or PATTERNS["words_of_time"].match(rest) or times.leading(rest)
+    begins_text = (
+        PATTERNS["before_text"].match(rest) or when.endswith("에") or PATTERNS["meal_first"].match(rest)
+    )
     # `내일 오후 3시 회의 30분 뒤에` ("30 minutes after the meeting at 3pm"): the time is that of the event.
     is_of_event = PATTERNS["ends_in_time_ko"].search(rest.strip()) or (
         not when.endswith("에") and PATTERNS["span_beside_ko"].search(rest)
     )
-    if is_of_event or _has_time_left(rest, when) or (goes_on and not any(starts)):
+    if is_of_event or _begins_with_time(rest, when) or (may_go_on and not begins_text):
         return None
     return rest, when
 
@@ -604,7 +630,7 @@ def _has_unread_time(text: str, time: str) -> bool:
     return PATTERNS["unread_time"].search(f"{text.rstrip()} | {time}") is not None
 
 
-def _has_time_left(rest: str, when: str) -> bool:
+def _begins_with_time(rest: str, when: str) -> bool:
     """Return whether the words at the start of `rest`, which follow the time `when`, may belong to that time.
 
     In `at 9am IST tomorrow to call` only `at 9am` was read as the time.
@@ -613,9 +639,11 @@ def _has_time_left(rest: str, when: str) -> bool:
         return True
     if PATTERNS["zone_at_end_ko"].search(rest):
         return True
-    joint = PATTERNS["joint"].search(rest)
+    joint = PATTERNS["joint"].search(rest)  # the `to` or `that` at which the text begins
     if joint is not None:
         return PATTERNS["left_of_time"].search(rest[: joint.start()]) is not None
+    # Without such a word, only Korean is looked at. There a time ends with `에` ("at"), and the word for a
+    # meal belongs to the text.
     beginning = " ".join(rest.split()[:2])
     is_meal = PATTERNS["meal_first"].match(rest)
     is_korean = PATTERNS["starts_korean"].match(beginning) and not (when.endswith("에") or is_meal)
