@@ -478,7 +478,7 @@ class Delivery:
             head, error, now_ms=now_ms, requested_ms=requested_ms, is_last_pause=is_last_pause
         ):
             # The message is a notification, whose table has recorded when it is tried again.
-            case Retry.BY_THE_LEDGER:
+            case Retry.BY_NOTIFICATION:
                 await self._record(lambda tx: _redirect_if_moved(tx, head, moved_to))
                 return
             # Another message with the same content is being tried.
