@@ -215,8 +215,8 @@ def following(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> It
     pending: list[int] = []  # a heap of moments later than `last`, in epoch seconds
     # Wall times do not come in the order of their moments. When clocks are set back, a later moment shows an
     # earlier wall time. When they skip 2:00 to 3:00, 2:30 may be due at 3:30, after 3:10. So a moment is
-    # yielded only when no wall time that is still to come can mean an earlier one. `_readings` are all moments
-    # that a wall time can mean, `_moments` those at which it is due.
+    # yielded only when no wall time that is still to come can mean an earlier one. `_readings` are all
+    # moments that a wall time can mean, `_moments` those at which it is due.
     for wall in _wall_times(expression, _search_start(last, zone)):
         earliest = min(_readings(wall, zone))
         while pending and pending[0] < earliest:
