@@ -169,7 +169,8 @@ def following_ms(schedule: Schedule, due_ms: int, *, after_ms: int) -> int | Non
     """Return the first due time of a schedule after `after_ms`; None when there is none.
 
     Times are epoch milliseconds. The steps of an interval are counted from `due_ms`, an earlier or later due
-    time. If `due_ms` itself is later than `after_ms`, it is the first, except for a cron schedule.
+    time. If `due_ms` itself is later than `after_ms`, it is the first, except for a cron schedule. Raises
+    `BadSchedule` for a cron schedule without a due time in the next `cron.MAX_YEARS`.
     """
     match schedule.kind:
         case ScheduleKind.CRON:

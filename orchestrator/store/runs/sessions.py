@@ -150,7 +150,7 @@ async def finish_deletions(tx: Tx, folder: Folder, deletions: Iterable[PendingDe
 
 async def request_new_session(tx: Tx, folder: Folder) -> None:
     """Record that a group's agent session contains deleted text: the next run must start a new session."""
-    # The requests are counted, so that `finish_new_session` deletes none that came after it was decided.
+    # Requests are counted, so that `finish_new_session` deletes the record only if none came meanwhile.
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (?, '1')

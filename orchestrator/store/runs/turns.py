@@ -118,7 +118,7 @@ async def add_answered(
 ) -> TurnId:
     """Store a chat turn that was answered without an agent, for this `reason`, and return its id.
 
-    `role` is that of the person who asked.
+    `role` is stored as the role of the turn: the lowest among those who asked.
     """
     # A CHECK constraint demands that each message has a turn or a reason why it is ignored. A message that
     # was answered without an agent was not ignored, so it needs a turn.
