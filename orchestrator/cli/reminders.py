@@ -40,7 +40,7 @@ def list_reminders(
     from orchestrator.dashboard.services import reminders
 
     service = _service(home)
-    lines = partial(reminders.lines, reader=terminal.zone_of(home))
+    lines = partial(reminders.lines, reader_zone=terminal.zone_of(home))
     read(home, lambda tx: service.list_views(tx, group), lines, as_json=as_json)
 
 
@@ -116,5 +116,5 @@ def _outcome_lines(home: Path | None, outcome: str, row: ReminderView) -> list[s
     from orchestrator.cli import terminal
     from orchestrator.dashboard.services.reminders import shown_due
 
-    due = shown_due(row, reader=terminal.zone_of(home))
+    due = shown_due(row, reader_zone=terminal.zone_of(home))
     return [f"Reminder {row['id']} of '{row['group']}' {outcome} {due}."]

@@ -110,7 +110,7 @@ class DeletionSync:
         async with self._database.transaction() as tx:
             if await turns.running_of(tx, group.folder) is not None:
                 return
-            # When something was forgotten, `note_new_session` recorded that.
+            # When something was forgotten, `request_new_session` recorded that.
             if not (times := await sessions.new_session_requests(tx, group.folder)):
                 return
             await sessions.lose(tx, group.folder)  # the next run begins a new one

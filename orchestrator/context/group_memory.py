@@ -289,7 +289,7 @@ class GroupMemory:
             await _forget_rows(tx, group, selection, removed_items, matching_messages, now_ms=now_ms)
             await turn_effects.forget(tx, folder)
             # The agent's session is ended after the turn.
-            await sessions.note_new_session(tx, folder)
+            await sessions.request_new_session(tx, folder)
             detail = {"forgotten": {kind: count for kind, count in counts.items() if count}}
             await audit.append(
                 tx, audit.AuditEvent(at_ms=now_ms, kind="memory.forgotten", folder=folder, detail=detail)

@@ -304,7 +304,7 @@ class PersonRemovals:
         await person_records.forget_recorded(tx, folder, is_about_person)
         await turn_effects.forget(tx, folder)
         await sessions.lose(tx, folder)
-        await sessions.note_new_session(tx, folder)
+        await sessions.request_new_session(tx, folder)
         report.counts["message"] += sum(bool(message.text) for message in facts.messages)
         report.counts["answer"] += len(facts.answers)
         detail = {"forgotten": {kind: count for kind, count in report.counts.items() if count}}

@@ -47,7 +47,7 @@ def read_time(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
     A time of day is one in `zone`. Raises `BadTime` if the text is no time, or one in the past.
     """
     try:
-        return when.due_ms(text, now_ms=now_ms, zone=zone).at_ms
+        return when.parse_due_time(text, now_ms=now_ms, zone=zone).at_ms
     except ToolRefused as error:
         raise BadTime(str(error)) from error
 

@@ -90,7 +90,7 @@ async def ask(tx: Tx, message: Inbound, *, now_ms: int) -> AccessRequest | None:
     if waiting.all >= MAX_WAITING:
         return None
     request = await access_requests.add(tx, await _shown_parts(tx, message), now_ms=now_ms)
-    await _notify(tx, request, listed=waiting.listed, now_ms=now_ms)
+    await _notify(tx, request, listed=waiting.only_listed, now_ms=now_ms)
     return request
 
 

@@ -294,7 +294,7 @@ class CycleRecorder:
                 soonest_streak=loop.soonest_streak,
                 caps=None
                 if unanswered_turn is None
-                else await cycles.count_caps_by(tx, cycle.folder, unanswered_turn),
+                else await cycles.count_capped_by(tx, cycle.folder, unanswered_turn),
                 self_wakes=await cycles.self_set_starts(
                     tx, cycle.folder, since_ms=ended_ms - wake_policy.HOUR_MS
                 ),

@@ -313,7 +313,7 @@ class Delivery:
         channel cannot show is recorded as one that is sent as a text. None if the message has changed since
         it was read. `features` are the abilities of its channel.
         """
-        if not await outbox.is_as_read(tx, head):
+        if not await outbox.still_waits(tx, head):
             return None
         why_not = await self._hooks.why_not(tx, head) if self._hooks else None
         if why_not is None:
@@ -478,7 +478,7 @@ class Delivery:
             head, error, now_ms=now_ms, requested_ms=requested_ms, is_last_pause=is_last_pause
         ):
             # The message is a notification, whose table has recorded when it is tried again.
-            case Retry.BY_THE_LEDGER:
+            case Retry.BY_NOTIFICATION:
                 await self._record(lambda tx: _redirect_if_moved(tx, head, moved_to))
                 return
             # Another message with the same content is being tried.
@@ -524,7 +524,7 @@ class Delivery:
         stuck_ms = STUCK_MS if head.reacts_to is None else STUCK_REACTION_MS
         if since_ms is None or self._clock.now_ms() - max(since_ms, head.created_ms) < stuck_ms:
             return False
-        return await self._database.read(lambda tx: outbox.has_more(tx, head.chat_jid))
+        return await self._database.read(lambda tx: outbox.has_queue(tx, head.chat_jid))
 
     async def _who_retries(
         self, head: Outgoing, error: str, *, now_ms: int, requested_ms: int, is_last_pause: bool

@@ -213,9 +213,10 @@ def following(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> It
     """
     last = after_ms // 1000  # epoch seconds of the last yielded due time
     pending: list[int] = []  # a heap of moments later than `last`, in epoch seconds
-    # When clocks are set back, a later moment shows an earlier time. When they skip an hour, the times in it
-    # are due after times that follow it. So wall times do not come in the order of their moments: a moment is
-    # yielded when no wall time that is still to come can be before it.
+    # Wall times do not come in the order of their moments. When clocks are set back, a later moment shows an
+    # earlier wall time. When they skip 2:00 to 3:00, 2:30 may be due at 3:30, after 3:10. So a moment is
+    # yielded only when no wall time that is still to come can mean an earlier one. `_readings` are all
+    # moments that a wall time can mean, `_moments` those at which it is due.
     for wall in _wall_times(expression, _search_start(last, zone)):
         earliest = min(_readings(wall, zone))
         while pending and pending[0] < earliest:
@@ -232,7 +233,8 @@ def following(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> It
 def _wall_times(expression: str, after: datetime) -> Iterator[datetime]:
     """Yield the times later than `after` that an expression names, as if clocks were never changed.
 
-    `after` and the yielded times have no zone. The iteration ends when no time follows within `MAX_YEARS`.
+    `after` and the yielded times have no zone. The iteration ends when no time follows within `MAX_YEARS` of
+    the previous one, or of `after`.
     """
     # Imported late: most commands never read a cron expression.
     from croniter import CroniterBadDateError, croniter
@@ -249,8 +251,8 @@ def _wall_times(expression: str, after: datetime) -> Iterator[datetime]:
         list(range(field.high + 1)) if numbers == ["*"] else sorted({int(number) for number in numbers})
         for field, numbers in zip(_FIELDS, croniter(parsed.text).expanded[:2], strict=False)
     )
-    # croniter finds the days only: it takes many times as long as this for each minute of a day. Without a
-    # zone, it applies no daylight saving: `_moments` decides about it.
+    # croniter is used only to find the days: it is much slower at finding the minutes of a day than the loop
+    # below. Its times have no zone, so it applies no daylight saving: `_moments` decides about it.
     midnight = datetime.combine(after.date(), datetime.min.time())
     midnights = croniter(
         parsed.text_of_days, midnight - timedelta(minutes=1), max_years_between_matches=MAX_YEARS
@@ -276,16 +278,16 @@ def _wall_times(expression: str, after: datetime) -> Iterator[datetime]:
 def _search_start(after_seconds: int, zone: ZoneInfo) -> datetime:
     """Return the time, as the clocks of `zone` show it, after which due times have to be searched.
 
-    That is the time of `after_seconds` (epoch), but an earlier one if the clocks change within a few
-    hours before or after it.
+    That is the time of `after_seconds` (epoch), or an earlier one if the clocks were put forward in the
+    `LONGEST_SHIFT` before it, or will be set back in the `LONGEST_SHIFT` after it.
     """
     now = datetime.fromtimestamp(after_seconds, zone)
     earlier = datetime.fromtimestamp(after_seconds - LONGEST_SHIFT.total_seconds(), zone)
     later = datetime.fromtimestamp(after_seconds + LONGEST_SHIFT.total_seconds(), zone)
     # When clocks are about to be set back, they will show times again that they have shown. When they have
     # just skipped an hour, the times of that hour may still be due, at a later moment.
-    change = max(timedelta(0), _offset(now) - _offset(later), _offset(now) - _offset(earlier))
-    return now.replace(tzinfo=None, second=0) - change
+    moved_back = max(timedelta(0), _offset(now) - _offset(later), _offset(now) - _offset(earlier))
+    return now.replace(tzinfo=None, second=0) - moved_back
 
 
 def _moments(wall: datetime, zone: ZoneInfo, dst: Dst) -> list[int]:

@@ -78,9 +78,10 @@ async def _fire(tx: Tx, task: ScheduledTask, *, now_ms: int) -> FiredTask:
 async def _carry_out(
     tx: Tx, task: ScheduledTask, group: Group, decision: DueDecision, *, now_ms: int
 ) -> FiredTask:
-    """Queue the runs that were decided for a task, record those left out, and set its next due time.
+    """Queue the runs that were decided for a task, and set its next due time.
 
-    A one-time task whose run is left out is completed. Return what was done.
+    If due times are left out, one record is stored for all of them, at the newest of these times. A one-time
+    task whose run is left out is completed. Return what was done.
     """
     # The next time is set with the turn in one transaction: a crash neither loses a run nor repeats it.
     await tasks.advance(tx, task.id, decision.next_ms)
@@ -260,7 +261,7 @@ def _reason(count: int, *, is_overlap: bool) -> str:
     why = OVERLAPS if is_overlap else MISSED
     if count == 1:
         return why
-    # Only the newest due times are looked at, of which one may run. If all others are left out, there may
-    # have been more.
+    # `decide` looks at the newest `MAX_CAUGHT_UP` due times only, and one of them may run. If all others are
+    # left out, there may have been more, older ones.
     more = " or more" if count >= timing.MAX_CAUGHT_UP - 1 else ""
     return f"{why} ({count}{more} due times)"

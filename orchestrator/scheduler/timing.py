@@ -37,7 +37,7 @@ def schedule_reader(
     def plan_for(group: Group, kind: str, value: str, *, dst: str | None, now_ms: int) -> PlannedTask:
         """Check a schedule for a group, and return it with its first due time in the group's zone.
 
-        The time of a one-time task is read by `read_time` of `schedule_reader`, if that is not None.
+        The time of a one-time task is read by the `read_time` that `schedule_reader` was called with, if any.
         """
         zone = zone_of(group)
         if kind == ScheduleKind.ONCE and read_time is not None:
@@ -116,7 +116,9 @@ def _interval(value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> Pl
 def _in_words(text: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> PlannedTask | None:
     """Return the schedule of a repetition in words, such as `every Tuesday at 8:00`, with its first due time.
 
-    Return None if the text is no repetition. Raises `BadTime` for one without a time of day.
+    Return None if the text is no repetition. `dst` is as for `plan`. Raises `BadTime` if the text lacks a
+    time of day that it needs, as in `every Tuesday`, or may mean several times, and `BadSchedule` if its
+    schedule is refused for another reason.
     """
     repeated = when.recurrence(text, now_ms=now_ms, zone=zone)
     if repeated is None:
@@ -167,7 +169,8 @@ def following_ms(schedule: Schedule, due_ms: int, *, after_ms: int) -> int | Non
     """Return the first due time of a schedule after `after_ms`; None when there is none.
 
     Times are epoch milliseconds. The steps of an interval are counted from `due_ms`, an earlier or later due
-    time. If `due_ms` itself is later than `after_ms`, it is the first, except for a cron schedule.
+    time. If `due_ms` itself is later than `after_ms`, it is the first, except for a cron schedule. Raises
+    `BadSchedule` for a cron schedule without a due time in the next `cron.MAX_YEARS`.
     """
     match schedule.kind:
         case ScheduleKind.CRON:
@@ -183,7 +186,8 @@ def following_ms(schedule: Schedule, due_ms: int, *, after_ms: int) -> int | Non
 def following_times(schedule: Schedule, due_ms: int, *, after_ms: int) -> Iterator[int]:
     """Yield all due times of a schedule after `after_ms`, in their order; `following_ms` has the first.
 
-    A cron expression is parsed only once for all of them.
+    `due_ms` is a due time from which the steps of an interval are counted, or the moment of a one-time task.
+    A cron schedule does not need it; its expression is parsed only once for all times.
     """
     match schedule.kind:
         case ScheduleKind.CRON:

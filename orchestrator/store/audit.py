@@ -59,7 +59,7 @@ async def registered_folders(tx: Tx) -> list[Folder]:
     rows = await tx.execute_fetchall(
         "SELECT DISTINCT group_folder FROM audit WHERE kind = 'group.registered'"
     )
-    # The column may be NULL, because some kinds of rows are about no group.
+    # Rows of this kind have a folder, although the column may be NULL in other kinds.
     return [Folder(row["group_folder"]) for row in rows if row["group_folder"]]
 
 
@@ -172,6 +172,7 @@ async def verify(tx: Tx, *, after: ChainVerdict | None = None) -> ChainVerdict:
 
 async def _has_head_of(tx: Tx, verdict: ChainVerdict) -> bool:
     """Return whether the row that was the newest at an earlier check is still there with the same hash."""
+    # Ids have no gaps, so the number of checked rows is the id of the newest one.
     rows = await tx.execute_fetchall(
         "SELECT 1 FROM audit WHERE id = ? AND hash = ?", (verdict.rows, verdict.head)
     )

@@ -20,8 +20,8 @@ from orchestrator.base.announcements import LOOPS_OF, Announce, Announcement, an
 from orchestrator.domain.errors import StoreCorrupt, StoreError, StoreTooNew
 from orchestrator.store.direct import (
     AfterCommit,
+    DeferredCall,
     DirectConnection,
-    FollowUp,
     Work,
     run_at_once,
     write_together,
@@ -170,7 +170,7 @@ class Database:
                         # an error is committed, see `write_together`.
                         for finished in batch:
                             if finished.error is None:
-                                self._run_follow_ups(finished.follow_ups)
+                                self._run_deferred(finished.deferred)
         finally:
             # Still in the list if the caller was cancelled before its work started: nobody else must do it.
             if not item.is_done and item in self._waiting:
@@ -245,21 +245,22 @@ class Database:
                 yield self._connection
                 await _run_to_end(self._commit(), name="commit")
             except BaseException as error:
-                # Also after a commit during which the caller was cancelled: then no transaction is open any
-                # more, and nothing is rolled back.
-                self._connection.follow_ups.clear()
+                # The calls and announcements for after the commit are dropped. If the caller was cancelled
+                # during the commit, they are made already, no transaction is open, and nothing is rolled
+                # back.
+                self._connection.deferred.clear()
                 await _run_to_end(self._roll_back(), name="roll-back")
                 if isinstance(error, sqlite3.Error):
                     raise _translated(error) from error
                 raise
 
-    def _run_follow_ups(self, follow_ups: Sequence[AfterCommit]) -> None:
+    def _run_deferred(self, deferred: Sequence[AfterCommit]) -> None:
         """Call the functions and publish the announcements that follow a committed transaction, in order."""
-        for follow_up in follow_ups:
-            if isinstance(follow_up, Announcement):
-                self.announce(follow_up)
+        for action in deferred:
+            if isinstance(action, Announcement):
+                self.announce(action)
             else:
-                follow_up()
+                action()
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Tx]:
@@ -296,8 +297,8 @@ class Database:
     async def _commit(self) -> None:
         """Commit the open transaction, and make the calls and announcements that follow it."""
         await self._connection.execute("COMMIT")
-        follow_ups, self._connection.follow_ups = self._connection.follow_ups, []
-        self._run_follow_ups(follow_ups)
+        deferred, self._connection.deferred = self._connection.deferred, []
+        self._run_deferred(deferred)
 
     async def _roll_back(self) -> None:
         """End the open transaction, if there is one, without its changes."""
@@ -336,9 +337,9 @@ async def _wait_until_done(job: Future[Any]) -> None:
         raise asyncio.CancelledError
 
 
-def after_commit(tx: Tx, call: FollowUp) -> None:
+def after_commit(tx: Tx, call: DeferredCall) -> None:
     """Call a function of the event loop, such as a wake-up, after the transaction has committed."""
-    _follow_ups_of(tx).append(call)
+    _deferred_of(tx).append(call)
 
 
 def announce(
@@ -350,7 +351,7 @@ def announce(
     what happened, for people; each may be None.
     """
     assert kind in LOOPS_OF, f"{kind} has no row in LOOPS_OF"
-    _follow_ups_of(tx).append(Announcement(kind=kind, group=group, turn=turn, detail=detail))
+    _deferred_of(tx).append(Announcement(kind=kind, group=group, turn=turn, detail=detail))
 
 
 @asynccontextmanager
@@ -360,13 +361,13 @@ async def all_or_nothing(tx: Tx) -> AsyncIterator[None]:
     The transaction goes on: what it changed before the block stays. Only if SQLite has rolled back the whole
     transaction by itself, as it may on a full disk, nothing of it stays.
     """
-    follow_ups = _follow_ups_of(tx)
-    count = len(follow_ups)
+    deferred = _deferred_of(tx)
+    count = len(deferred)
     await tx.execute("SAVEPOINT block")
     try:
         yield
     except Exception:
-        del follow_ups[count:]
+        del deferred[count:]
         if tx.in_transaction:
             await tx.execute("ROLLBACK TO block")
             await tx.execute("RELEASE block")
@@ -374,13 +375,13 @@ async def all_or_nothing(tx: Tx) -> AsyncIterator[None]:
     await tx.execute("RELEASE block")
 
 
-def _follow_ups_of(tx: Tx) -> list[AfterCommit]:
+def _deferred_of(tx: Tx) -> list[AfterCommit]:
     """Return the list of functions and announcements that follow the commit of `tx`, for adding to it."""
     # A `Tx` is declared as a connection of aiosqlite; work in a thread gets a `DirectConnection` instead.
     connection: object = tx
     if isinstance(connection, DirectConnection):
-        return connection.follow_ups
-    return cast("LoopConnection", connection).follow_ups
+        return connection.deferred
+    return cast("LoopConnection", connection).deferred
 
 
 async def returned(cursor: Cursor) -> sqlite3.Row:

@@ -20,28 +20,26 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _Parameters = Sequence[Any] | Mapping[str, Any]
 
-FollowUp = Callable[[], object]
-AfterCommit = FollowUp | Announcement
+DeferredCall = Callable[[], object]
+AfterCommit = DeferredCall | Announcement
 """A function to call, or a change to announce, once the transaction has committed."""
 
 
 def run_at_once(
     connection: sqlite3.Connection,
     work: Callable[[Tx], Awaitable[T]],
-    follow_ups: list[AfterCommit] | None = None,
+    deferred: list[AfterCommit] | None = None,
 ) -> T:
     """Run `work` with a transaction on `connection` in this thread, and return its result. Blocks.
 
-    The functions and announcements that `work` wants after the commit are appended to `follow_ups`; None
+    The functions and announcements that `work` wants after the commit are appended to `deferred`; None
     drops them. The caller commits.
 
     Raises:
         RuntimeError: `work` awaited something other than the database.
     """
     # The database answers at once here, so a coroutine that awaits nothing else ends at its first step.
-    steps = work(
-        cast("Tx", DirectConnection(connection, [] if follow_ups is None else follow_ups))
-    ).__await__()
+    steps = work(cast("Tx", DirectConnection(connection, [] if deferred is None else deferred))).__await__()
     try:
         next(steps)
     except StopIteration as done:
@@ -57,7 +55,7 @@ class Work:
     do: Callable[[Tx], Awaitable[Any]]
     value: Any = None
     error: BaseException | None = None
-    follow_ups: list[AfterCommit] = field(default_factory=list)
+    deferred: list[AfterCommit] = field(default_factory=list)
     is_done: bool = False
     """Whether it was tried, so that it has its value or its error."""
 
@@ -94,7 +92,7 @@ def _run_in_savepoint(connection: sqlite3.Connection, work: Work) -> None:
     """
     connection.execute("SAVEPOINT work")
     try:
-        work.value = run_at_once(connection, work.do, work.follow_ups)
+        work.value = run_at_once(connection, work.do, work.deferred)
     except BaseException as error:
         work.error = error
         if not connection.in_transaction:
@@ -106,11 +104,11 @@ def _run_in_savepoint(connection: sqlite3.Connection, work: Work) -> None:
 class DirectConnection:
     """The methods of `aiosqlite.Connection` that the store uses; each is done when it returns."""
 
-    __slots__ = ("_connection", "follow_ups")
+    __slots__ = ("_connection", "deferred")
 
-    def __init__(self, connection: sqlite3.Connection, follow_ups: list[AfterCommit]) -> None:
+    def __init__(self, connection: sqlite3.Connection, deferred: list[AfterCommit]) -> None:
         self._connection = connection
-        self.follow_ups = follow_ups
+        self.deferred = deferred
 
     @property
     def in_transaction(self) -> bool:

@@ -18,5 +18,5 @@ class LoopConnection(aiosqlite.Connection):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         """Take the arguments of `aiosqlite.Connection`."""
         super().__init__(*arguments, **options)
-        self.follow_ups: list[AfterCommit] = []
+        self.deferred: list[AfterCommit] = []
         """Calls and announcements to make once the open transaction has committed, in order."""

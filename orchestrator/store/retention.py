@@ -31,7 +31,9 @@ class RetentionPolicy:
     is_over: str
     """SQL: whether nothing refers to a row, and nothing remains to be done with it."""
     more: str = ""
-    """SQL: one more column for the archive, with the rows that the database deletes together with this one.
+    """SQL: a comma and one more column for the archive, or nothing.
+
+    The column has the rows that the database deletes together with this one.
     """
     removed_with_it: tuple[str, ...] = ()
     """Tables whose rows only describe one of `turns`, by their `turn_id`: they are deleted with it, not
@@ -221,6 +223,8 @@ async def remove(tx: Tx, policy: RetentionPolicy, rows: Rows) -> int:
     deleted with them.
     """
     by_id = {row[ROWID]: row for row in rows}
+    # The same columns as in `removable_rows`, with the one of `policy.more`, so that the rows can be
+    # compared.
     present_rows = await tx.execute_fetchall(
         f"""
         SELECT rowid AS {ROWID}, {policy.time} AS {OVER_MS}, *{policy.more} FROM {policy.table}
@@ -231,7 +235,7 @@ async def remove(tx: Tx, policy: RetentionPolicy, rows: Rows) -> int:
     # The archive has no copy of the present state of a row that has changed since it was read: the row stays,
     # and the next pass archives it.
     unchanged_ids_json = json.dumps([row[ROWID] for row in present_rows if dict(row) == by_id[row[ROWID]]])
-    # Only the policy of `turns` names such tables, and the rowid of a turn is its id.
+    # Only the policy of `turns` has `removed_with_it`, and the rowid of a turn is its id.
     for table in policy.removed_with_it:
         await tx.execute(
             f"DELETE FROM {table} WHERE turn_id IN (SELECT value FROM json_each(?))",  # noqa: S608 - ours

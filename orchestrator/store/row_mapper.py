@@ -165,8 +165,11 @@ class RowMapper(Generic[RecordT]):
         return self._writers[kind](record)
 
     def _places_in(self, kind: type) -> Mapping[str, Place]:
-        """Return the declared columns of those fields that the dataclass `kind` has, keyed by field."""
-        # For the record's own class no name is left out, so that `_fields` reports one that is no field.
+        """Return the declared columns of the fields of the dataclass `kind`, keyed by field.
+
+        `kind` is the record's own class or a smaller one. For the own class all declarations are returned, so
+        that `_fields` reports a declared name that is no field.
+        """
         names = {field.name for field in fields(kind)}
         return {name: place for name, place in self.columns.items() if kind is self.record or name in names}
 

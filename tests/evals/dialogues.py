@@ -121,7 +121,7 @@ def _fits(expected: ExpectedCall, call: ToolCall, asked_ms: int) -> bool:
 
 def _is_due(given: str, expected: str, asked_ms: int) -> bool:
     try:
-        times = [when.due_ms(text, now_ms=asked_ms, zone=SEOUL).at_ms for text in (given, expected)]
+        times = [when.parse_due_time(text, now_ms=asked_ms, zone=SEOUL).at_ms for text in (given, expected)]
     except Exception:  # noqa: BLE001 - whatever it is that cannot be read, it is not that time
         return False
     return abs(times[0] - times[1]) <= 2 * MINUTE_MS

@@ -183,7 +183,7 @@ async def test_a_group_whose_words_cannot_be_removed_stops_no_other(harness: Har
     (harness.home / "env" / "work").mkdir()
     await harness.delete_message(await harness.say(CODE))
     async with harness.store_harness.database.transaction() as tx:
-        await sessions.note_new_session(tx, Folder("work"))
+        await sessions.request_new_session(tx, Folder("work"))
     monkeypatch.setattr("orchestrator.context.context_manager.ContextManager.remove_messages", _odd_file)
     with pytest.raises(ExceptionGroup) as failed:
         await harness.forgetting.sweep()
@@ -233,7 +233,7 @@ async def test_transcripts_whose_removal_was_broken_off_are_removed_at_the_next_
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with harness.store_harness.database.transaction() as tx:
-        await sessions.note_new_session(tx, FAMILY)
+        await sessions.request_new_session(tx, FAMILY)
     path = harness.home / "sessions" / "family" / ".claude" / "projects" / "p" / "s.jsonl"
     path.parent.mkdir(parents=True)
     path.write_text(CODE)
@@ -255,7 +255,7 @@ async def test_while_transcripts_are_removed_others_use_the_database_and_more_ma
 
     async def note() -> None:
         async with harness.store_harness.database.transaction() as tx:
-            await sessions.note_new_session(tx, FAMILY)
+            await sessions.request_new_session(tx, FAMILY)
 
     def remove(*_: object) -> None:
         removed.append(1)

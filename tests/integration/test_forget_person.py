@@ -382,7 +382,9 @@ async def test_what_the_host_recorded_of_board_and_loop_loses_them(house: Forget
             await events.append(
                 tx, "action:loop", group=group, now_ms=1, event="schedule", reason="Mina gardens at nine"
             )
-        turn_id = await turns.add_answered(tx, FAMILY, ChatJid("local:family"), reason="", now_ms=1)
+        turn_id = await turns.add_answered(
+            tx, FAMILY, ChatJid("local:family"), reason="", now_ms=1, role=Role.OWNER
+        )
         turn = await turns.get(tx, turn_id)
         assert turn is not None
         loop_cycle = await cycles.begin(tx, turn, set_by=None, now_ms=1)
@@ -472,7 +474,7 @@ async def test_a_group_that_cannot_be_searched_stops_no_other(
         for folder in (FAMILY, WORK):
             group = await groups.known(tx, folder)
             await person_removal.request(tx, group, [MINA], by="console", is_sure=True, now_ms=1)
-            await sessions.note_new_session(tx, folder)
+            await sessions.request_new_session(tx, folder)
     forget_files = person_removal._forget_files
 
     def broken(home: Path, manager: object, facts: RemovalFacts, **more: object) -> object:

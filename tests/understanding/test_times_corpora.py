@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from orchestrator.dashboard.words.when import due_ms
+from orchestrator.dashboard.words.when import parse_due_time
 from orchestrator.domain.dashboard import ToolRefused
 from tests.understanding import times_corpora
 from tests.understanding.times_corpora import Outcome
@@ -41,9 +41,9 @@ def test_the_tools_of_a_model_take_the_same_phrases(corpus: str) -> None:
         match case.reading:
             case times_corpora.times.TimeRefusal():
                 with pytest.raises(ToolRefused):
-                    due_ms(case.phrase, now_ms=now_ms, zone=zone)
+                    parse_due_time(case.phrase, now_ms=now_ms, zone=zone)
             case times_corpora.times.Instant(at=moment) | times_corpora.times.Duration(at=moment):
-                read_ms = due_ms(case.phrase, now_ms=now_ms, zone=zone).at_ms
+                read_ms = parse_due_time(case.phrase, now_ms=now_ms, zone=zone).at_ms
                 assert read_ms == moment.timestamp() * 1000, case.phrase
 
 

@@ -28,7 +28,7 @@ class SendNow:
     """Send the notification to a chat now."""
 
     chat_jid: ChatJid
-    is_limited: bool = False
+    has_daily_limit: bool = False
     """Whether the daily limit applies: the worker made the notification, and it is not urgent."""
 
 
@@ -124,10 +124,11 @@ def _verdict(due: DueNotification, hours: Hours | None, *, now_ms: int) -> Verdi
     if is_too_late and not was_tried and not row.is_of_person:
         # It is not reported if the rules send an overdue alert now, which says the same.
         return Expire(is_reported=not alerts.says_overdue(row.cause, due.task, hours, now_ms=now_ms))
-    is_limited = row.created_by is Actor.WORKER and row.priority is not Priority.HIGH
-    if is_limited and hours.is_quiet(now_ms):
+    # Quiet hours and the daily limit apply only to what the worker made, unless it is urgent.
+    can_wait = row.created_by is Actor.WORKER and row.priority is not Priority.HIGH
+    if can_wait and hours.is_quiet(now_ms):
         return Postpone(at_ms=hours.after_quiet(now_ms), reason="quiet hours")
-    return SendNow(chat_jid=due.group.chat_for(row.chat_jid), is_limited=is_limited)
+    return SendNow(chat_jid=due.group.chat_for(row.chat_jid), has_daily_limit=can_wait)
 
 
 def _cancel_reason(due: DueNotification) -> str | None:

@@ -221,7 +221,8 @@ class NotificationDispatcher:
         """
         verdict = decided.verdict
         # A daily limit of 0 means that there is none.
-        if not (isinstance(verdict, decision.SendNow) and verdict.is_limited and self._daily_limit and hours):
+        has_limit = isinstance(verdict, decision.SendNow) and verdict.has_daily_limit
+        if not (has_limit and self._daily_limit and hours):
             return verdict
         midnight_ms = hours.start_of(hours.day_of(now_ms))
         sent = await board_deliveries.count_automatic(
@@ -235,7 +236,8 @@ class NotificationDispatcher:
         # rolled back.
         async with self._database.reading() as tx:
             changes = await board_notifications.history_after(tx, published_id, limit=MAX_AT_ONCE)
-            # An import that replaces a dashboard removes the newest rows, and their numbers are used again.
+            # Without changes, the newest number is read again: an import that replaces a dashboard removes
+            # the newest rows, and later changes get their numbers.
             newest_id = changes[-1].id if changes else await board_notifications.newest_history_id(tx)
         self._published_id = newest_id
         for change in changes:

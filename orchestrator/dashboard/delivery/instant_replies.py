@@ -158,7 +158,7 @@ async def _schedule_again(
     due_ms = (
         ctx.now_ms + pause_ms
         if pause_ms is not None
-        else when.due_ms(time_text, now_ms=ctx.now_ms, zone=ctx.zone).at_ms
+        else when.parse_due_time(time_text, now_ms=ctx.now_ms, zone=ctx.zone).at_ms
     )
     outcome = await notifications.try_schedule(
         # A group may have several chats: the person replies in the one to which the notification was sent.

@@ -117,7 +117,7 @@ class DeliveryOutcomes:
             error=error,
         )
         after_commit(tx, self._wakeup.set)
-        return Retry.BY_THE_LEDGER  # by `next_attempt_ms` of the notification
+        return Retry.BY_NOTIFICATION  # at its `next_attempt_ms`
 
     async def note_ended(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> None:
         """Record that a notification's message will never be sent; other messages are ignored."""

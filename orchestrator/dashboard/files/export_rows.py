@@ -35,7 +35,7 @@ class LocalTimes:
         """`zone` is the time zone of the formatted times."""
         self._zone = zone
         self._quarters: dict[int, tuple[str, int] | None] = {}
-        """Results of `_start_of_quarter`, by the number of the quarter since the epoch."""
+        """Results of `_beginning_of_quarter`, by the number of the quarter since the epoch."""
         self._minutes_and_seconds = [f"{second // 60:02}:{second % 60:02}" for second in range(3600)]
         """`MM:SS` of each second of an hour."""
         self.show: ShowTime = cache(self._show)
@@ -48,24 +48,24 @@ class LocalTimes:
         seconds = at_ms // 1000
         quarter = seconds // _QUARTER_SECONDS
         try:
-            start = self._quarters[quarter]
+            beginning = self._quarters[quarter]
         except KeyError:
-            start = self._quarters[quarter] = self._start_of_quarter(quarter * _QUARTER_SECONDS)
-        if start is None:
+            beginning = self._quarters[quarter] = self._beginning_of_quarter(quarter * _QUARTER_SECONDS)
+        if beginning is None:
             # 19 characters: without the offset from UTC.
             return datetime.fromtimestamp(seconds, self._zone).isoformat()[:19]
-        text_to_hour, first_second = start
+        text_to_hour, first_second = beginning
         return text_to_hour + self._minutes_and_seconds[first_second + seconds % _QUARTER_SECONDS]
 
-    def _start_of_quarter(self, seconds: int) -> tuple[str, int] | None:
-        """Return the start of the local ISO texts of a quarter of an hour, which begins at `seconds`.
+    def _beginning_of_quarter(self, start_seconds: int) -> tuple[str, int] | None:
+        """Return the text with which all local ISO times of a quarter of an hour begin, and its first second.
 
-        That is the text up to the hour (`2026-02-09T08:`), and the quarter's first second in that hour. None
-        where the clocks change within the quarter, or where it does not fit into one hour. `seconds` are
-        since the epoch.
+        The text is such as `2026-02-09T08:`; the first second is counted in the hour. `start_seconds` is the
+        quarter's start in epoch seconds. None where the clocks change within the quarter, or where it does
+        not fit into one hour.
         """
-        first = datetime.fromtimestamp(seconds, self._zone)
-        last = datetime.fromtimestamp(seconds + _QUARTER_SECONDS - 1, self._zone)
+        first = datetime.fromtimestamp(start_seconds, self._zone)
+        last = datetime.fromtimestamp(start_seconds + _QUARTER_SECONDS - 1, self._zone)
         if (
             first.utcoffset() != last.utcoffset()
             or first.minute * 60 + first.second > 3600 - _QUARTER_SECONDS

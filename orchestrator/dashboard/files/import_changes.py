@@ -44,7 +44,7 @@ def differences(row: Mapping[str, Any], imported: Any) -> list[ImportChange]:
         case _:
             return []
     texts += _text_changes(row, imported)
-    # Entries of the history have no such time in the file's format: it is computed for them.
+    # In the file of archived tasks, `history.json`, entries have no such time: it is computed for them.
     if not row.get("created_at") and not (
         isinstance(imported, BoardTask) and imported.archived_ms is not None
     ):
@@ -70,7 +70,10 @@ def _first_ids(ids: list[str]) -> str:
 
 
 def _task_changes(row: Mapping[str, Any], task: BoardTask) -> Iterator[str]:
-    """Yield a text for each value of `row`, a task's entry in a file, that the import changed or left out."""
+    """Yield a text for each value of `row`, a task's entry in a file, that the import changed or left out.
+
+    The text about a missing time names the one that was stored in its place.
+    """
     progress = row.get("progress") or {}
     if row.get("status") == "archived":
         yield "status archived: completed, and in the history"
@@ -91,6 +94,8 @@ def _task_changes(row: Mapping[str, Any], task: BoardTask) -> Iterator[str]:
 def _question_changes(row: Mapping[str, Any], question: Question) -> Iterator[str]:
     """Yield a text for each value of `row`, a question's entry in a file, that the import changed or left
     out.
+
+    The text about a missing time names the one that was stored in its place.
     """
     if row.get("answer") and question.answer is None:
         yield "answer: left out of a question that is not answered"
@@ -99,7 +104,10 @@ def _question_changes(row: Mapping[str, Any], question: Question) -> Iterator[st
 
 
 def _notification_changes(row: Mapping[str, Any], notification: Notification) -> Iterator[str]:
-    """Yield a text for each value of `row`, a notification's entry in a file, that the import changed."""
+    """Yield a text for each value of `row`, a notification's entry in a file, that the import changed.
+
+    The text about a missing time names the one that was stored in its place.
+    """
     yield from _value_change(row, "type", notification.type)
     yield from _value_change(row, "status", notification.status)
     if row.get("cron_job_id") not in (None, "", cron_job_id(notification.id)):

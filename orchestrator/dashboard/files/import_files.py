@@ -157,7 +157,8 @@ async def write_rows(ctx: ServiceContext, rows: ImportRows, *, replaces: bool = 
     """Write imported rows to a dashboard, and return those that were written.
 
     With `replaces` its present rows are deleted first. Otherwise a row that is on the dashboard already is
-    left out, with a note, since the dashboard is newer than the files.
+    left out, since the dashboard is newer than the files. A notification that was sent already is written as
+    delivered. The `notes` of the result say both.
     """
     if replaces:
         await dashboards.clear(ctx.tx, ctx.folder)

@@ -155,7 +155,7 @@ def _alert_before(
     `cause` names the alert. It is sent at its best time or, if that is past, as `slots.send_time_ms` says.
     """
     if _was_notified(
-        task.id, cause, context, since_ms=_alert_counts_since_ms(deadline, deadline.at_ms - before_ms)
+        task.id, cause, context, since_ms=_earliest_sent_ms(deadline, deadline.at_ms - before_ms)
     ):
         return
     due_ms = slots.send_time_ms(
@@ -179,11 +179,12 @@ def _ideal_ms(deadline: Deadline, before_ms: int, hours: Hours) -> int:
 
 
 def _today_alert(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterator[Step]:
-    """Yield the alert on the morning of the deadline's day, or at once if the morning is past.
+    """Yield the alert on the morning of the day of a whole-day deadline, or at once if the morning is past.
 
-    Nothing is yielded if it was sent, or the alert of the day before was sent on this day.
+    A skip if a reminder or a pending alert says the same. Nothing is yielded if it was sent, or the alert of
+    the day before was sent on this day, which begins at `deadline.at_ms`.
     """
-    if _was_notified(task.id, TODAY, context, since_ms=_alert_counts_since_ms(deadline, deadline.at_ms)):
+    if _was_notified(task.id, TODAY, context, since_ms=_earliest_sent_ms(deadline, deadline.at_ms)):
         return
     # The alert of the day before may have come late, on the day itself: it has said the same.
     if _was_notified(task.id, DAY_BEFORE, context, since_ms=deadline.at_ms):
@@ -199,7 +200,7 @@ def _overdue_alert(task: BoardTask, deadline: Deadline, context: AlertContext) -
     """
     # The end of the deadline's day, or its time.
     over_ms = slots.end_ms(deadline, context.hours)
-    since_ms = _alert_counts_since_ms(deadline, over_ms)
+    since_ms = _earliest_sent_ms(deadline, over_ms)
     if context.now_ms - over_ms > OVERDUE_ALERT_MS or _was_notified(
         task.id, OVERDUE, context, since_ms=since_ms
     ):
@@ -239,8 +240,8 @@ def _alert_unless_reminded(
     )
 
 
-def _alert_counts_since_ms(deadline: Deadline, at_ms: int) -> int:
-    """Return the time (epoch ms) after which a sent alert counts as the one that is due at `at_ms`.
+def _earliest_sent_ms(deadline: Deadline, at_ms: int) -> int:
+    """Return the earliest time (epoch ms) at which a sent alert counts as the one that is due at `at_ms`.
 
     That is `at_ms` itself for a deadline with a time of day. A deadline of a whole day moves with the group's
     time zone, so for it an alert that was sent earlier, in another zone, counts too.
@@ -253,6 +254,7 @@ def _was_notified(row_id: str, cause: str, context: AlertContext, *, since_ms: i
 
     `row_id` is the id of the task or question that it is about, `cause` the rule that makes it.
     """
+    # `AlertHistory.delivered` has no alerts that the rules cancelled.
     return any(
         row.cause == cause and (row.delivered_ms or row.cancelled_ms or 0) >= since_ms
         for row in context.past.delivered.get(row_id, ())
@@ -347,6 +349,7 @@ def _notify_unless_lately(
     """Yield the step that sends the notification `request` about a task, or a skip if it would come too soon.
 
     That is so if a notification of its type, or a question with the same purpose, was sent a short time ago.
+    A skip is yielded also if a pending notification makes it needless.
     """
     if context.notified_lately(task.id, request.type):
         yield Skip(row_id=task.id, what=str(request.cause), why="told lately")
@@ -389,12 +392,12 @@ def _notify_unless_pending(
 def _makes_needless(row: Notification, request: NotificationRequest) -> bool:
     """Return whether a pending notification of the same type and task makes the requested one needless.
 
-    It always does, unless both are alerts about a deadline. A pending alert about a deadline makes a new one
-    needless only if it has the same cause, if it is the alert of the day before and the new one that of the
-    day itself, or if it has no cause and is due at about the same time.
+    It always does, unless their type is that of alerts about a deadline. A pending alert about a deadline
+    makes a new one needless only if it has the same cause, if it is the alert of the day before and the new
+    one that of the day itself, or if it has no cause and is due at about the same time.
     """
     if request.type is NotificationType.DEADLINE_ALERT:
-        # The alert of the day before is still pending, so it will come on the day itself.
+        # The new alert is made on the day itself, so the pending one will be sent on that day, too.
         is_covered_by_day_before = request.cause == TODAY and row.cause == DAY_BEFORE
         return (
             is_covered_by_day_before

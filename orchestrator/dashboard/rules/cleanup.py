@@ -58,8 +58,8 @@ def _is_current(task: BoardTask, now_ms: int) -> bool:
 def of_questions(snapshot: BoardSnapshot, *, now_ms: int) -> list[Step]:
     """Return the steps that close questions which need no answer any more.
 
-    Those are old questions, questions of ended tasks and, where a task has several questions of the rules,
-    all but the most important one.
+    Those are old questions, questions of ended tasks and, where a task has several questions of the worker,
+    all but the most important one. If there are many questions, unimportant ones count as old sooner.
     """
     reasons: dict[str, str] = {}  # why each question is closed, by its id
     tasks = {task.id: task for task in snapshot.tasks}
@@ -93,9 +93,10 @@ def _why_needless(
 
 
 def _surplus_questions(questions: Iterable[Question]) -> list[Question]:
-    """Return the questions of the rules that are to be closed, so that each task has at most one of them.
+    """Return the questions to close so that each task has at most one question that the worker made.
 
-    The most important one stays; of equally important ones, the least asked, then the newest.
+    The worker makes questions by its rules or its model; those of people and agents are left alone. The most
+    important one stays; of equally important ones, the least asked, then the newest.
     """
     of_task: dict[str, list[Question]] = defaultdict(list)
     for question in questions:

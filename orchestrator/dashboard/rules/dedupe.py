@@ -137,7 +137,7 @@ def _recent_duplicate(
 
 
 def _are_different_alerts(request: NotificationRequest, row: Notification) -> bool:
-    """Return whether both notifications are alerts about a deadline, with different causes.
+    """Return whether two notifications of one type are alerts about a deadline, with different causes.
 
     For example, one is for a day before it and the other for two hours before it.
     """

@@ -86,6 +86,7 @@ def _change_of(ctx: ServiceContext, question: Question, answer: str) -> _Change 
     if asks_if_done(question.question) and reply_parser.means_done(answer):
         return _Change("completed", tasks.TaskChanges(status=BoardTaskStatus.COMPLETED))
     percentage = _PERCENTAGE.fullmatch(answer.strip())
+    # 100 % may mean that the task is completed, or not yet: an agent has to read it.
     if percentage and int(percentage[1]) < 100:
         return _Change("progress", tasks.TaskChanges(progress=int(percentage[1])))
     is_about_time = question.type is QuestionType.DEADLINE_CHECK or _ASKS_WHEN.search(question.question)

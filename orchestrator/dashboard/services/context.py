@@ -59,10 +59,10 @@ class ServiceContext:
         self.can_deliver = can_deliver
         self.chat_jid = chat_jid
         self._version: int | None = None
-        """The version of all rows that this call writes; None before it writes the first."""
+        """The version of all rows that this service call writes; None before it writes the first."""
 
     def for_caller(self, caller: Caller) -> ServiceContext:
-        """Return the same context for another caller; its changes get a version of their own."""
+        """Return the same context for another caller; rows that it writes get another version."""
         return ServiceContext(
             self.tx,
             self.folder,
@@ -74,7 +74,7 @@ class ServiceContext:
         )
 
     def for_chat(self, chat_jid: ChatJid | None) -> ServiceContext:
-        """Return the same context for another chat of the group; its changes get a version of their own."""
+        """Return the same context for another chat of the group; rows that it writes get another version."""
         return ServiceContext(
             self.tx,
             self.folder,
@@ -100,9 +100,9 @@ class ServiceContext:
         return turn.chat_jid if turn is not None else self.chat_jid
 
     async def version(self) -> int:
-        """Return the version that all rows written by this call get.
+        """Return the version of all rows that this service call writes: the dashboard's revision after it.
 
-        The first call raises the dashboard's revision to it, and creates a missing dashboard.
+        The revision is raised when the version is read for the first time; a missing dashboard is created.
         """
         if self._version is None:
             await dashboards.ensure(self.tx, self.folder, now_ms=self.now_ms)

@@ -97,7 +97,7 @@ async def schedule(
         ToolRefused: a value does not fit, it repeats another one, its task or question is unknown or has
             ended, no channel takes it, or too many are scheduled.
     """
-    point = when.due_ms(scheduled_at, now_ms=ctx.now_ms, zone=ctx.zone)
+    point = when.parse_due_time(scheduled_at, now_ms=ctx.now_ms, zone=ctx.zone)
     scheduled = await _create(
         ctx,
         NotificationRequest(
@@ -303,9 +303,9 @@ async def withdraw_alerts(ctx: ServiceContext, reminder: Notification) -> int:
 async def forget_deadline(ctx: ServiceContext, task: BoardTask, *, new_deadline: str) -> int:
     """Cancel the pending alerts and reminders about a task's deadline, which was moved; return how many.
 
-    Alerts that a person or an agent scheduled without a cause stay. Those that have ended, as by delivery,
-    are marked, so that they no longer count for the rules. `new_deadline` is the new one as text, for the
-    reason.
+    Pending alerts that a person or an agent scheduled without a cause stay. All alerts and reminders that
+    were delivered or cancelled are marked, so that they no longer count for the rules. `new_deadline` is the
+    new one as text, for the reason.
     """
     rows = [
         row
@@ -463,7 +463,7 @@ async def _values_of_new_time(ctx: ServiceContext, row: Notification, scheduled_
     Raises:
         ToolRefused: the text is no time in the future, or the notification would repeat another one.
     """
-    point = when.due_ms(scheduled_at, now_ms=ctx.now_ms, zone=ctx.zone)
+    point = when.parse_due_time(scheduled_at, now_ms=ctx.now_ms, zone=ctx.zone)
     if point.at_ms != row.due_ms:
         await _check_not_repeated(ctx, replace(row, due_ms=point.at_ms), ignored_id=row.id)
     return {

@@ -232,9 +232,11 @@ async def _close(ctx: ServiceContext, row: Question, reason: str) -> Question:
 async def _check_not_repeated(
     ctx: ServiceContext, text: str, task_id: str | None, kind: QuestionType
 ) -> None:
-    """Check that a new question repeats no other one that is open, or was asked or answered a short time ago.
+    """Check that a new question repeats no other one that is open, or that is in its cooldown.
 
-    `text` and `kind` are those of the new question, `task_id` is the task that it is about, if there is one.
+    The cooldown of a question begins when it was last asked, answered or closed. An automatic question that
+    gathers information must not repeat a settled one at all. `text` and `kind` are those of the new question,
+    `task_id` is the task that it is about, if there is one.
 
     Raises:
         ToolRefused: DUPLICATE, or COOLDOWN if it may be asked later.

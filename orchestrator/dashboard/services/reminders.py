@@ -140,7 +140,7 @@ class ReminderService:
         group = await groups.known(tx, folder)
         check_text(text)
         try:
-            due_ms = when.due_ms(time_text, now_ms=now_ms, zone=self.zone_of(group)).at_ms
+            due_ms = when.parse_due_time(time_text, now_ms=now_ms, zone=self.zone_of(group)).at_ms
         except ToolRefused as refused:
             raise BadTime(str(refused)) from refused
         reminder = await self.set(tx, group, text, due_ms, now_ms=now_ms)
@@ -302,9 +302,9 @@ def _is_reminder(task: ScheduledTask) -> bool:
 
 
 def _repeating_view(task: ScheduledTask) -> ReminderView:
-    """Return a scheduled task that only repeats a sentence as people see a reminder; its id is the task's.
+    """Return the view that shows people a scheduled task as a reminder; the task only repeats a sentence.
 
-    A paused one is not sent until it is resumed; `repeats` says that it is paused.
+    Its id is the task's. A paused one is not sent until it is resumed; `repeats` says that it is paused.
     """
     assert task.next_ms is not None
     zone = task.schedule.zone
@@ -329,18 +329,22 @@ def _check_open(reminder: Notification) -> None:
         raise ReminderRefused(f"Reminder {reminder.number} is {word} already.")
 
 
-def shown_due(row: ReminderView, *, reader: ZoneInfo) -> str:
+def shown_due(row: ReminderView, *, reader_zone: ZoneInfo) -> str:
     """Return when a reminder is due, by its group's clocks: `Mon 2026-11-23 09:00`, and how it repeats.
 
-    The group's time zone is named if it is not `reader`, that of the person who reads it.
+    The group's time zone is named if it is not `reader_zone`, that of the person who reads it.
     """
-    due = f"{datetime.fromisoformat(row['due']):%a %Y-%m-%d %H:%M}{zone_note(row['timezone'], reader)}"
+    zone = zone_note(row["timezone"], reader_zone)
+    due = f"{datetime.fromisoformat(row['due']):%a %Y-%m-%d %H:%M}{zone}"
     return f"{due}, {row['repeats']}" if row["repeats"] else due
 
 
-def lines(rows: list[ReminderView], *, reader: ZoneInfo) -> list[str]:
-    """Return the reminders as a table for a person whose time zone is `reader`."""
+def lines(rows: list[ReminderView], *, reader_zone: ZoneInfo) -> list[str]:
+    """Return the reminders as a table for a person whose time zone is `reader_zone`."""
     if not rows:
         return ["There are no reminders."]
-    cells = [(row["id"], row["group"], shown_due(row, reader=reader), short(row["text"], 80)) for row in rows]
+    cells = [
+        (row["id"], row["group"], shown_due(row, reader_zone=reader_zone), short(row["text"], 80))
+        for row in rows
+    ]
     return table(("id", "group", "due", "text"), cells)

@@ -159,10 +159,10 @@ async def set_recurring(
     days_of_week: tuple[int, ...] | None = None,
     check_time: str | None = None,
 ) -> ToolResult:
-    """Set whether a task is repeated (`enabled`), on which days of the week, and at what time.
+    """Set whether a task is to be done repeatedly (`enabled`), on which days of the week, and at what time.
 
-    0 is Monday; `check_time` is such as `18:00`. None leaves the days or the time unchanged. The counts of
-    how often the task was done in a row stay.
+    The days (0 is Monday) and the time (`check_time`, such as `18:00`) are for people: no rule acts on them.
+    None leaves them unchanged. The counts of how often the task was done in a row stay.
 
     Raises:
         ToolRefused: there is no such task, it changed since the caller was shown it, or a value does not fit.
@@ -232,7 +232,9 @@ def _with_changes(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) ->
 
 
 def _progress_values(ctx: ServiceContext, changes: TaskChanges) -> dict[str, Any]:
-    """Return the new values of a task's fields about progress, by field name; none if they do not change.
+    """Return the values of a task's fields about progress that `changes` sets, by field name.
+
+    Empty if it sets none.
 
     Raises:
         ToolRefused: VALIDATION, if the progress is no percentage or the note is too long.
@@ -251,7 +253,9 @@ def _progress_values(ctx: ServiceContext, changes: TaskChanges) -> dict[str, Any
 
 
 def _block_values(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> dict[str, Any]:
-    """Return the new values of a task's fields about being blocked, by field name; none if unchanged.
+    """Return the values of a task's fields about being blocked that `changes` sets, by field name.
+
+    Empty if it sets none.
 
     Raises:
         ToolRefused: VALIDATION, if there is a note why it is blocked, but it is not blocked.

@@ -92,7 +92,10 @@ class BoardData(TypedDict):
 
 
 async def content(tx: Tx, folder: Folder, zone: ZoneInfo) -> BoardData:
-    """Return the contents of a group's dashboard as data, its times in `zone`; empty lists without one."""
+    """Return a dashboard's active tasks, open questions and notifications to come as data, times in `zone`.
+
+    The lists are empty for a group without a dashboard.
+    """
     board = await snapshot(tx, folder)
     if board is None:
         return {"has_dashboard": False, "tasks": [], "questions": [], "notifications": []}
@@ -105,7 +108,7 @@ async def content(tx: Tx, folder: Folder, zone: ZoneInfo) -> BoardData:
 
 
 async def show(tx: Tx, folder: Folder, zone: ZoneInfo) -> ToolResult:
-    """Return the contents of a group's dashboard as the result of an agent's tool call.
+    """Return a dashboard's active tasks, open questions and notifications to come as a tool's result.
 
     Times are those of `zone`.
     """

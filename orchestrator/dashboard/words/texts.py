@@ -43,8 +43,8 @@ def line(name: str, value: str, *, limit: int = MAX_LINE, is_needed: bool = Fals
     Raises:
         ToolRefused: VALIDATION when it is too long, has control characters, or is needed and empty.
     """
-    # In other texts only spaces, tabs and line breaks are joined: `split` also takes some control characters
-    # for spaces, which `text` has to find and refuse.
+    # `split` takes some control characters for spaces, but `text` has to find and refuse them. So in a text
+    # that may have some, only spaces, tabs and line breaks are joined.
     return text(
         name,
         " ".join(value.split()) if value.isprintable() else _one_line(value),

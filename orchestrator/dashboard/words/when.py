@@ -75,10 +75,11 @@ def parse_datetime(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
             raise ToolRefused("UNPARSEABLE_TIME", f"'{_short(text)}' is no time I can read: {FORMS}.")
 
 
-def due_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
-    """Return the time that a text names, such as `tomorrow 9am`, which must not be past.
+def parse_due_time(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
+    """Return the time that a text names, such as `tomorrow 9am`, which is not past.
 
-    A day alone means 09:00; a time without an offset is one in `zone`.
+    A time up to `GRACE_MS` ago is accepted, too. A day alone means 09:00; a time without an offset is one in
+    `zone`.
 
     Raises:
         ToolRefused: UNPARSEABLE_TIME, TOO_FAR beyond five years, or PAST_TIME if it is more than a minute

@@ -91,8 +91,11 @@ class WorkerLoop:
         self._clock = clock
         self._wakeups = wakeups
         self._bus = bus
-        self._followed_revision: str | None = None
-        """The revision of the groups in whose time zones the deadlines were computed last."""
+        self._compared_revision: str | None = None
+        """The revision of the groups when all dashboards were last compared with their groups' time zones.
+
+        It changes with each change of a group. None before the first time.
+        """
 
     async def run(self) -> None:
         """Run the rules over the dashboards that are due, again and again, until the task is cancelled."""
@@ -132,7 +135,7 @@ class WorkerLoop:
 
     async def _follow_zones(self) -> None:
         """Recompute the deadlines of whole days for each group whose time zone was changed."""
-        revision, all_groups, boards = await self._database.read(self._boards_to_follow)
+        revision, all_groups, boards = await self._database.read(self._boards_to_compare)
         groups_by_folder = {group.folder: group for group in all_groups}
         has_failed = False
         for row in boards:
@@ -148,7 +151,7 @@ class WorkerLoop:
                 has_failed = True
         # After a failure, all are compared again at the next pass.
         if not has_failed:
-            self._followed_revision = revision
+            self._compared_revision = revision
 
     async def _follow_zone(self, folder: Folder) -> None:
         """Recompute the deadlines of whole days of a dashboard for the present time zone of its group."""
@@ -161,14 +164,14 @@ class WorkerLoop:
             # A dashboard without a stored zone is new: nothing says that its zone changed.
             await tasks.follow_zone(ctx, is_changed=dashboard.zone is not None)
 
-    async def _boards_to_follow(self, tx: Tx) -> tuple[str, list[Group], list[Dashboard]]:
-        """Return the revision of the groups, all groups, and the dashboards whose time zone may have changed.
+    async def _boards_to_compare(self, tx: Tx) -> tuple[str, list[Group], list[Dashboard]]:
+        """Return the revision of the groups, all groups, and the dashboards whose time zone may be outdated.
 
-        This runs at each pass, and zones hardly ever change: as long as no group does, only new dashboards
-        have something to compute. No groups are returned where there are no such dashboards.
+        This runs at each pass, and zones hardly ever change: as long as no group does, only the dashboards
+        that have no zone yet are returned. Without such dashboards, no groups are returned either.
         """
         revision = await groups.revision(tx)
-        if revision == self._followed_revision:
+        if revision == self._compared_revision:
             boards = await dashboards.without_zone(tx)
         else:
             boards = await dashboards.every(tx)
@@ -407,8 +410,8 @@ class WorkerLoop:
 async def _due_dashboards(tx: Tx, *, now_ms: int, latest_ms: int) -> list[Dashboard]:
     """Return the dashboards over which the rules are to run now.
 
-    Before that, the next pass of each dashboard is moved forward if a deadline needs an alert before it, or
-    if it is after `latest_ms`, since the clock was set back.
+    Before that, the next pass over each dashboard is set to an earlier time if a deadline needs an alert
+    before it, or to now if it is after `latest_ms`: then the clock was set back.
     """
     await dashboards.follow_clock(tx, now_ms=now_ms, latest_ms=latest_ms)
     await dashboards.hasten_rules(tx)

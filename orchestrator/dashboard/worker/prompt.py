@@ -136,7 +136,8 @@ def _section(heading: str, lines: Sequence[str]) -> str:
 def _figures(hours: Hours, cap: int) -> dict[str, object]:
     """Return the numbers in the built-in instructions, by their names in the template.
 
-    They are taken from the rules, so that the text cannot contradict them.
+    They are taken from the rules, so that the text cannot contradict them. `cap` is the largest number of
+    pending notifications about one task.
     """
 
     def listed(hours_by_type: dict[str, int]) -> str:

@@ -91,22 +91,23 @@ async def waiting(tx: Tx, *, limit: int | None = None) -> list[AccessRequest]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingCounts:
-    """Numbers of undecided requests: all of them, and those that the main chat was not asked about."""
+    """Numbers of undecided requests."""
 
     all: int
-    listed: int
+    only_listed: int
+    """Requests that are only listed: the main chat was not asked about them."""
 
 
 async def count_waiting(tx: Tx) -> WaitingCounts:
-    """Count the undecided requests of chats: all of them, and those the owner was not asked about."""
+    """Count the undecided requests of chats: all of them, and those that the owner was not asked about."""
     cursor = await tx.execute(
         """
-        SELECT count(*) AS n, count(*) FILTER (WHERE notified_ms IS NULL) AS listed
+        SELECT count(*) AS n, count(*) FILTER (WHERE notified_ms IS NULL) AS only_listed
         FROM access_requests WHERE state = 'waiting'
         """
     )
     row = await returned(cursor)
-    return WaitingCounts(all=row["n"], listed=row["listed"])
+    return WaitingCounts(all=row["n"], only_listed=row["only_listed"])
 
 
 async def every(tx: Tx) -> dict[ChatJid, AccessRequest]:

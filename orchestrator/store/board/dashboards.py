@@ -100,9 +100,10 @@ async def wake_rules(tx: Tx, folder: Folder, *, now_ms: int) -> None:
 
 
 async def follow_clock(tx: Tx, *, now_ms: int, latest_ms: int) -> None:
-    """Make the rules due now over each dashboard for which they are due only after `latest_ms` (epoch ms).
+    """Set the next run of the rules to now on each dashboard where it is later than `latest_ms` (epoch ms).
 
-    No pass sets a time so late: it was set before the machine's clock was set back.
+    The rules are code that looks over a dashboard without a model. No pass sets a time so late: it was set
+    before the machine's clock was set back.
     """
     await tx.execute("UPDATE dashboards SET rules_next_ms = ? WHERE rules_next_ms > ?", (now_ms, latest_ms))
 

@@ -81,11 +81,12 @@ async def claim(
     Return False, and change nothing, when another dispatcher has claimed it, or when it was changed or has
     ended.
 
-    `token` identifies the claim, which lasts until `until_ms` (epoch ms). If the notification asks a question
-    with options, `poll` is stored for its message. The present `notification.message` is stored with the
-    notification, and one more attempt is counted. A notification that was tried before keeps its message id;
-    if its message is already on its way, that is left unchanged. The message is not sent before the end of a
-    pause that the messenger has asked for.
+    A claim keeps other dispatchers from sending the notification until `until_ms` (epoch ms); `token`
+    identifies it. `text` is `notification.message` as the chat gets it, for example with "(late)". In the
+    notification's row `notification.message` replaces the stored text, and one more attempt is counted. If
+    the notification asks a question with options, `poll` is stored for its message. A notification that was
+    tried before keeps its message id; if its message is already on its way, that is left unchanged. The
+    message is not sent before the end of a pause that the messenger has asked for.
     """
     # Another process may have claimed it since it was read: the version in the row decides.
     cursor = await tx.execute(
@@ -177,7 +178,8 @@ async def sent_ms(tx: Tx, notification: Notification) -> int | None:
 async def with_waiting_message(tx: Tx, notification: Notification) -> Notification:
     """Return a notification with the message in the outbox that waits to send it; unchanged if none waits.
 
-    The message may be from before the notification was deleted from the dashboard.
+    It may have been queued for an earlier row with the same id, which was deleted from the dashboard before
+    this one was imported.
     """
     cursor = await tx.execute(
         f"""
@@ -212,8 +214,10 @@ async def _requester_of(tx: Tx, notification: Notification) -> str | None:
 async def extend_claim(tx: Tx, notification: Notification, *, text: str, until_ms: int) -> bool:
     """Extend a claim on a notification until `until_ms` (epoch ms), while its message waits in the outbox.
 
-    Return False, and change nothing, when no message waits. While the message is queued whole and not being
-    sent, its text is replaced by `text`, and the text of the stored notification by `notification.message`.
+    Until then, no other dispatcher sends it. Return False, and change nothing, when no message waits. While
+    the message is queued whole and not being sent, its text is replaced by `text`, which is
+    `notification.message` as the chat gets it; and the text in the notification's row by
+    `notification.message`.
     """
     cursor = await tx.execute(
         """
@@ -287,10 +291,10 @@ async def hold(tx: Tx, outgoing: Outgoing, *, error: str, not_before_ms: int | N
 
 
 async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> None:
-    """Make failed messages and notifications due now in chats whose address matches one of `patterns`.
+    """Make messages and notifications due now in chats whose address matches one of `patterns`.
 
-    The patterns are those of SQL's LIKE. The messenger of these chats is connected again, so the messages do
-    not wait for the time of their next attempt, but only for the end of a pause that the messenger asked for.
+    They wait for their next attempt after one that failed. The patterns are those of SQL's LIKE. The
+    messenger of these chats is connected again, so only the end of a pause that it asked for is waited for.
     """
     await outbox.hurry(tx, patterns, now_ms=now_ms)
     await tx.execute(

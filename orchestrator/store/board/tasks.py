@@ -148,10 +148,10 @@ async def days(tx: Tx, folder: Folder) -> list[str]:
 
 
 async def move_day(tx: Tx, folder: Folder, day: str, *, at_ms: int, version: int) -> int:
-    """Set another start of a day in all deadlines on that day that have no time of day.
+    """Set the moment of all whole-day deadlines on `day`, after the start of that day has changed.
 
-    This is for a change of the time zone. `day` is the date (`YYYY-MM-DD`), `at_ms` its start (epoch ms). The
-    changed tasks get `version`; return how many there are.
+    It changes with the group's time zone. `day` is the date (`YYYY-MM-DD`), `at_ms` its new start (epoch ms).
+    The changed tasks get `version`; return how many there are.
     """
     cursor = await tx.execute(
         """

@@ -142,7 +142,7 @@ async def changed_by(tx: Tx, turn_id: int) -> int:
 
 
 async def was_changed_by_others(tx: Tx, turn_id: int, folder: Folder) -> bool:
-    """Return whether a task on a dashboard was changed outside of a turn since the turn was shown it.
+    """Return whether a task was changed by anybody but this turn since the turn was shown the dashboard.
 
     False for a turn that was never shown the dashboard.
     """
@@ -157,7 +157,9 @@ async def was_changed_by_others(tx: Tx, turn_id: int, folder: Folder) -> bool:
 
 
 async def shown_answers(tx: Tx, turn_id: int) -> list[str]:
-    """Return the ids of the answered questions that a turn was shown one by one."""
+    """Return the ids of the answered questions that a turn was shown, as in its prompt."""
+    # The whole dashboard, which `dashboard_views` records, has no answered questions. `dashboard_seen` has
+    # the rows that the turn was shown beside it.
     rows = await tx.execute_fetchall(
         """
         SELECT s.row_id FROM dashboard_seen s JOIN dashboard_views v ON v.turn_id = s.turn_id

@@ -25,8 +25,9 @@ INDEXED_CHARS = 3
 FILL_BATCH = 1_000
 """Messages indexed in one transaction, about 15 ms: a message that arrives meanwhile waits that long."""
 ESCAPE = "!"
-_NOT_ASKED = """(m.is_bot_message = 0 OR NOT EXISTS (
+_QUOTES_NOBODY = """(m.is_bot_message = 0 OR NOT EXISTS (
     SELECT 1 FROM outbox o WHERE o.message_id = m.id AND o.dedupe_key LIKE :asked || '%'))"""
+"""The SQL condition on a message that it is none in which Andy quotes other people to the owner."""
 _TERM = re.compile(r'"([^"]+)"|([^\s"]+)')
 
 
@@ -83,7 +84,7 @@ async def find(
     # By the rowid of the table that is scanned, so that nothing has to be sorted.
     seq = "s.rowid" if indexed_terms else "m.seq"
     group_condition = "TRUE" if folder is None else "m.group_folder = :folder"
-    is_shown = _NOT_ASKED if is_for_agent else "TRUE"
+    is_shown = _QUOTES_NOBODY if is_for_agent else "TRUE"
     return await messages.MAPPER.fetch_all(
         tx,
         f"""

@@ -76,7 +76,7 @@ async def add(
     Either it joins the turn `turn_id`, or `ignored_reason` says why it has none; the other is None.
     `is_request` says whether the turn is to answer it; other messages only belong to the conversation.
     """
-    # The group is stored with the message, which stays with it when the chat moves to another group.
+    # The group is stored with the message: the message stays with it when its chat moves to another group.
     cursor = await tx.execute(
         """
         INSERT INTO messages (chat_jid, id, sender, sender_name, content, sent_ms, received_ms, is_from_me,
@@ -152,7 +152,10 @@ async def complete(tx: Tx, message: Message, fetched: Inbound) -> None:
 
 
 async def claim(tx: Tx, seq: Seq, turn_id: TurnId) -> None:
-    """Assign a message to a turn which is to answer it; until now it had no turn."""
+    """Make a message, which had no turn until now, a request that a turn is to answer.
+
+    The reason why it was ignored is deleted.
+    """
     # One statement for all three columns, because a CHECK constraint demands a turn or a reason, never both.
     await tx.execute(
         "UPDATE messages SET turn_id = ?, is_request = 1, ignored_reason = NULL WHERE seq = ?",
@@ -197,7 +200,8 @@ async def add_own(
 
 
 async def own_by_channel_id(tx: Tx, chat_jid: ChatJid, channel_id: MessageId) -> MessageId | None:
-    """Return Andy's id of its own message that the messenger calls `channel_id`; None if there is none."""
+    """Return Andy's id of the message of his that the messenger calls `channel_id`; None if there is none."""
+    # Only messages that Andy sent have a `channel_id`.
     cursor = await tx.execute(
         "SELECT id FROM messages WHERE chat_jid = ? AND channel_id = ?", (chat_jid, channel_id)
     )
@@ -206,7 +210,10 @@ async def own_by_channel_id(tx: Tx, chat_jid: ChatJid, channel_id: MessageId) ->
 
 
 async def channel_id_of(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> MessageId | None:
-    """Return the messenger's own id of a message that Andy sent; None if the messenger uses Andy's id."""
+    """Return the messenger's own id of a message that Andy sent.
+
+    None if the messenger uses Andy's id, or the message is not stored.
+    """
     cursor = await tx.execute(
         "SELECT channel_id FROM messages WHERE chat_jid = ? AND id = ?", (chat_jid, message_id)
     )

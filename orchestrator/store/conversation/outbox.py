@@ -234,7 +234,8 @@ async def unsent_files(tx: Tx, folder: Folder, *, since_ms: int) -> int:
 async def files_in_use(tx: Tx, *, since_ms: int) -> frozenset[Path]:
     """Return the paths of the copies of files that are still needed.
 
-    These are waiting, or were sent or given up and created since `since_ms`.
+    Their messages wait or are being sent; or they were sent, may have been sent, or were given up, and were
+    created since `since_ms`.
     """
     rows = await tx.execute_fetchall(
         """
@@ -368,8 +369,8 @@ async def heads(tx: Tx) -> list[Outgoing]:
     )
 
 
-async def is_as_read(tx: Tx, outgoing: Outgoing) -> bool:
-    """Return whether a message that was read before still waits to be sent, with the same text."""
+async def still_waits(tx: Tx, outgoing: Outgoing) -> bool:
+    """Return whether a message still waits to be sent with the text of `outgoing`."""
     # Between reading the queue and sending, an agent may have cancelled or changed a notification.
     cursor = await tx.execute(
         "SELECT 1 FROM outbox WHERE id = ? AND state IN ('pending', 'sending') AND text = ?",
@@ -466,7 +467,8 @@ async def try_later(
 ) -> None:
     """Record that an attempt to send a message failed because of `error`, and try it again at `at_ms`.
 
-    With `forgets_tries` the next attempt counts as the first: none of the earlier ones reached the chat.
+    With `forgets_tries` the note of the first try (`note_try`) is deleted, so that the channel takes the next
+    attempt for the first: none of the earlier ones reached the chat. `attempts` still counts them.
     `is_requested` says that the messenger asked to wait until `at_ms`: the attempt does not count then, and
     `hurry` makes the message due no sooner.
     """
@@ -487,7 +489,7 @@ async def try_later(
     )
 
 
-async def has_more(tx: Tx, chat_jid: ChatJid) -> bool:
+async def has_queue(tx: Tx, chat_jid: ChatJid) -> bool:
     """Return whether at least two messages wait to be sent in a chat."""
     rows = await tx.execute_fetchall(
         "SELECT 1 FROM outbox WHERE chat_jid = ? AND state IN ('pending', 'sending') LIMIT 2", (chat_jid,)

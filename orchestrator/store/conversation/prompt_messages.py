@@ -39,8 +39,8 @@ async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Messa
     - messages of other chats that wait for an answer;
     - questions that were stopped in a chat, with the message that stopped them;
     - Andy's messages that the agent's session contains. Those from outside of turns (a reminder) or from a
-      restricted turn are in no session, so they are included. A restricted turn has no session: for it, all
-      of Andy's messages are included;
+      restricted turn, one for people who may not do everything, are not in it, so they are included. A
+      restricted turn does not use that session: for it, all of Andy's messages are included;
     - questions to the owner that quote strangers or other groups' agents: they could steer main's agent.
     """
     # With too many messages the newest are selected, since the question is about those. The group is read

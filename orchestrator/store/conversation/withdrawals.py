@@ -50,7 +50,10 @@ async def due(tx: Tx) -> list[Withdrawal]:
 
 
 async def count_of(tx: Tx, turn_id: TurnId) -> int:
-    """Return how many messages the undo in this turn has had deleted in their chats, or still will."""
+    """Return how many messages were deleted in their chats by the undo whose own turn this is.
+
+    Those that are still to be deleted count, too; failed ones do not. 0 for a turn that is no undo.
+    """
     rows = await tx.execute_fetchall(
         "SELECT count(*) AS n FROM withdrawals WHERE turn_id = ? AND state <> 'failed'", (turn_id,)
     )

@@ -49,9 +49,9 @@ async def remove(tx: Tx, folder: Folder) -> None:
 
 
 async def add_chat(tx: Tx, folder: Folder, jid: ChatJid, *, now_ms: int) -> None:
-    """Add a chat, which must be stored as a chat, to a group.
+    """Add a chat to a group.
 
-    Raises `sqlite3.IntegrityError` when the chat belongs to a group already.
+    Raises `sqlite3.IntegrityError` when the chat belongs to a group already, or the table `chats` lacks it.
     """
     await tx.execute(
         "INSERT INTO group_chats (jid, group_folder, added_ms) VALUES (?, ?, ?)", (jid, folder, now_ms)

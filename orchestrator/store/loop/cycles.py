@@ -145,8 +145,9 @@ async def end(
 
     `outcome` is a value of `CycleOutcome`, `error` the reason of a failure. `applied_ms` is the sleep that
     follows, in milliseconds (None: the agent does not wake by itself), and `is_bounded` says that it differs
-    from the one that the agent wanted. `capped_by` is the unanswered turn that shortens it. `next_wake_ms` is
-    the end of the sleep (epoch ms), and `trace` has the steps of the decision, for people.
+    from the one that the agent wanted. `capped_by` is the id of the turn whose question has no reply yet, so
+    that the sleep was shortened for it; None if it was not. `next_wake_ms` is the end of the sleep (epoch
+    ms), and `trace` has the steps of the decision, for people.
     """
     await tx.execute(
         """
@@ -169,7 +170,7 @@ async def end(
 
 
 async def self_set_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int, ...]:
-    """Return when cycles began since `since_ms` at a time that the agent itself had chosen (epoch ms).
+    """Return the starts (epoch ms) after `since_ms` of cycles whose time the agent itself had chosen.
 
     The oldest come first.
     """
@@ -184,7 +185,7 @@ async def self_set_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int
 
 
 async def file_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int, ...]:
-    """Return when cycles began since `since_ms` for no other reason than changed files (epoch ms).
+    """Return the starts (epoch ms) after `since_ms` of cycles that had no other reason than changed files.
 
     The oldest come first. Turns in which people asked something are left out.
     """
@@ -200,10 +201,10 @@ async def file_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int, ..
     return tuple(row["started_ms"] for row in rows)
 
 
-async def count_caps_by(tx: Tx, folder: Folder, turn_id: TurnId) -> int:
-    """Return how many of a group's cycles got a shorter sleep than the agent wanted, because of this turn.
+async def count_capped_by(tx: Tx, folder: Folder, turn_id: TurnId) -> int:
+    """Return after how many of a group's cycles the agent slept less than it wanted, because of this turn.
 
-    A turn shortens the sleep while the agent has sent no reply to the question in it.
+    As long as a question of people has no reply, its turn shortens the sleep.
     """
     cursor = await tx.execute(
         "SELECT count(*) AS n FROM cycles WHERE group_folder = ? AND capped_by = ?", (folder, turn_id)

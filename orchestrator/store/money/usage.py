@@ -79,7 +79,7 @@ _MAPPER = RowMapper(UsageEntry, "usage", {"folder": "group_folder"}, unread=("id
 
 @dataclass(frozen=True, slots=True)
 class PlainAnswer:
-    """The text of a turn, and the tokens that the model reports for writing it."""
+    """The text of a turn without tool calls, and the tokens that the model reports for writing it."""
 
     model: str
     text: str
@@ -332,7 +332,8 @@ async def shares(tx: Tx, *, since_ms: int = 0, until_ms: int = LATEST_MS) -> dic
 async def plain_answers(tx: Tx, *, since_ms: int, until_ms: int) -> list[PlainAnswer]:
     """Return the answered turns that ended after `since_ms`, up to `until_ms`, with a single complete answer.
 
-    A turn with a tool call has several answers of the model, so it is left out.
+    Their texts and tokens teach the host how many tokens a model needs for a text. A turn with a tool call
+    has several answers of the model, so it is left out.
     """
     # An answer was given before its turn ended, by `:longest` at the most. This bound on `at_ms`, which has
     # an index, keeps the query from reading the whole table. A reply of an agent has a key that begins with

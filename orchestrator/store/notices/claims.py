@@ -278,7 +278,7 @@ def _for_people(
     return shown
 
 
-async def _record(tx: Tx, turn: Turn, shown: Iterable[DeliveredNoticeRow]) -> None:
+async def _record(tx: Tx, turn: Turn, urgent_notices: Iterable[DeliveredNoticeRow]) -> None:
     """Store the urgent notices that a model received, for people to see later."""
     await tx.executemany(
         """
@@ -295,7 +295,7 @@ async def _record(tx: Tx, turn: Turn, shown: Iterable[DeliveredNoticeRow]) -> No
                 notice.text,
                 notice.delivered_ms,
             )
-            for notice in shown
+            for notice in urgent_notices
         ],
     )
 

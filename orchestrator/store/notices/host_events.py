@@ -36,9 +36,9 @@ async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, is_known:
     """Add a notice that the group's agent reads in its next turn: a message could not be delivered.
 
     `outgoing` is the message, which is given up because of `error`. For a chat without a group nothing is
-    added. `is_known` says that the chat certainly did not get it; else that is unknown. Lines of the message
-    that reported earlier lost messages are not quoted: each of those messages is named again by itself, as
-    lost or as perhaps lost.
+    added. `is_known` says that the chat certainly did not get it; else that is unknown. An agent may have
+    repeated notices about earlier lost messages in it, in lines of their own. These lines are not quoted:
+    each of the earlier messages is named again by itself, as lost or as perhaps lost.
     """
     if outgoing.folder is None:
         return
@@ -119,8 +119,8 @@ async def notification_expired(tx: Tx, folder: Folder, text: str, *, now_ms: int
 async def budget_warning(tx: Tx, folder: Folder, text: str, *, percent: int, key: str, now_ms: int) -> None:
     """Add a notice that the group's agent reads in its next turn: a budget is nearly used up, or spent.
 
-    `text` says which budget, and `percent` how much of it is used. Warnings with the same `key` are joined in
-    one notice.
+    The notice is `Of what the model may cost: ` and then `text`, which says which budget. `percent` is how
+    much of it is used. Warnings with the same `key` are joined in one notice.
     """
     await _note(
         tx,
@@ -252,11 +252,12 @@ def joined_line(lead: str, items: Sequence[str], count: int) -> str:
     """Return a line such as `Sent to the chat: “water the plants”; “call Bo” and 2 before`.
 
     `lead` are its opening words. `items` are the newest facts, oldest first, of which the last `MAX_NAMED`
-    are named; `count` is the number of all facts, also of older ones.
+    are named; `count` is the number of all facts, also of older ones. A fact that came several times is named
+    once; its repetitions are counted among those before.
     """
-    shown = list(dict.fromkeys(items[-MAX_NAMED:]))  # a fact that came several times is named once
-    before = count - len(shown)
-    return f"{lead}: {'; '.join(shown)}" + (f" and {before} before" if before else "")
+    named = list(dict.fromkeys(items[-MAX_NAMED:]))
+    before = count - len(named)
+    return f"{lead}: {'; '.join(named)}" + (f" and {before} before" if before else "")
 
 
 def quoted(text: str, max_chars: int = QUOTED_CHARS) -> str:

@@ -167,7 +167,10 @@ async def tasks_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[R
 
 
 async def files_of_others(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[str]:
-    """Return the names of the files that came with messages of anybody but this person in a group."""
+    """Return the names of the files that came with a group's messages from anybody but one person.
+
+    `addresses` are all addresses of that person.
+    """
     rows = await tx.execute_fetchall(
         """
         SELECT DISTINCT file_words FROM messages WHERE group_folder = ? AND file_words IS NOT NULL
@@ -266,7 +269,7 @@ def _without(column: str, text: str, is_forgotten: Callable[[str], bool]) -> str
 
 
 def _document_without(document: Any, is_forgotten: Callable[[str], bool]) -> Any:
-    """Return a decoded JSON document with an empty text for each for which `is_forgotten` returns True.
+    """Return a decoded JSON document in which each text is emptied for which `is_forgotten` returns True.
 
     The values of the host's own keywords (`_KEYWORDS`), and values that are no texts, stay.
     """

@@ -49,11 +49,11 @@ _MAPPER = RowMapper(
 async def put(tx: Tx, removal: PersonRemoval) -> None:
     """Store a request to forget a person in a group, in place of earlier ones about the same person.
 
-    It covers all messages that are stored so far.
+    It covers all messages that are stored so far, and the next one.
     """
     for earlier_removal in await of_person(tx, removal.folder, removal.addresses):
         await finish(tx, earlier_removal)
-    # One more than the newest message: the one by which the person requests it is stored right after this.
+    # One more than the newest message: a message by which the person requests it is stored right after this.
     await tx.execute(
         """
         INSERT INTO person_removals (group_folder, addresses_json, chat_jid, by_whom, state, last_seq, at_ms)

@@ -148,8 +148,9 @@ async def finish_deletions(tx: Tx, folder: Folder, deletions: Iterable[PendingDe
         )
 
 
-async def note_new_session(tx: Tx, folder: Folder) -> None:
+async def request_new_session(tx: Tx, folder: Folder) -> None:
     """Record that a group's agent session contains deleted text: the next run must start a new session."""
+    # Requests are counted, so that `finish_new_session` deletes the record only if none came meanwhile.
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (?, '1')
@@ -160,7 +161,7 @@ async def note_new_session(tx: Tx, folder: Folder) -> None:
 
 
 async def new_session_requests(tx: Tx, folder: Folder) -> int:
-    """Return how often `note_new_session` was called for a group since its last new session; mostly 0."""
+    """Return how often `request_new_session` was called for a group since its last new session; mostly 0."""
     cursor = await tx.execute("SELECT value FROM router_state WHERE key = ?", (f"new_session:{folder}",))
     row = await cursor.fetchone()
     return int(row["value"]) if row else 0
@@ -169,7 +170,8 @@ async def new_session_requests(tx: Tx, folder: Folder) -> int:
 async def finish_new_session(tx: Tx, folder: Folder, times: int) -> None:
     """Delete the record that a group needs a new session, because its old session is gone.
 
-    The record stays if `note_new_session` was called again since `times`, the number of its calls, was read.
+    The record stays if `request_new_session` was called again since `times`, the number of its calls, was
+    read.
     """
     await tx.execute(
         "DELETE FROM router_state WHERE key = ? AND value = ?", (f"new_session:{folder}", str(times))

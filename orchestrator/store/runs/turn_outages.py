@@ -37,7 +37,7 @@ async def begin(tx: Tx, turn_id: TurnId, cause: Outage, *, since_ms: int) -> int
     """Record that a turn waits since `since_ms` for the end of an outage, and return since when it waits
     (epoch ms).
 
-    For a turn that waits already, that is the time of the first call, also if the cause has changed since.
+    For a turn that waits already, that is the `since_ms` of the first call; only the cause is updated.
     """
     cursor = await tx.execute(
         """

@@ -114,9 +114,12 @@ async def add_command(
 
 
 async def add_answered(
-    tx: Tx, folder: Folder, chat_jid: ChatJid, *, reason: str, now_ms: int, role: Role = Role.OWNER
+    tx: Tx, folder: Folder, chat_jid: ChatJid, *, reason: str, now_ms: int, role: Role
 ) -> TurnId:
-    """Store a chat turn that was answered without an agent, for this `reason`, and return its id."""
+    """Store a chat turn that was answered without an agent, for this `reason`, and return its id.
+
+    `role` is stored as the role of the turn: the lowest among those who asked.
+    """
     # A CHECK constraint demands that each message has a turn or a reason why it is ignored. A message that
     # was answered without an agent was not ignored, so it needs a turn.
     cursor = await tx.execute(
@@ -347,7 +350,7 @@ async def requesting_turn(
     turn = await get(tx, TurnId(claimed)) if claimed is not None else None
     if turn is not None and turn.folder == folder and _may_be_requester(turn, now_ms=now_ms):
         return turn
-    turn = await running_of(tx, folder) or await _put_back_by_crash(tx, folder)
+    turn = await running_of(tx, folder) or await _waiting_to_run_again(tx, folder)
     # A file from before the turn began is no request of it: a background program may have written it.
     is_older = turn is not None and written_ms is not None and written_ms < (turn.started_ms or 0)
     return None if is_older else turn
@@ -359,7 +362,7 @@ def _may_be_requester(turn: Turn, *, now_ms: int) -> bool:
         case TurnState.RUNNING:
             return True
         case TurnState.QUEUED:
-            # A queued turn with a run was returned by a crash; one that never ran cannot have made a request.
+            # A queued turn with a run was put back, as after a crash; one that never ran made no request.
             return turn.run_id is not None
         case TurnState.ANSWERED:
             # The request may have been written before the turn ended, and be read only now.
@@ -369,9 +372,12 @@ def _may_be_requester(turn: Turn, *, now_ms: int) -> bool:
             return False
 
 
-async def _put_back_by_crash(tx: Tx, folder: Folder) -> Turn | None:
-    """Return the group's turn that has been in a run and waits for its next attempt; None without one."""
-    # A dashboard's worker has a turn beside the chat's, so a group may have two of these.
+async def _waiting_to_run_again(tx: Tx, folder: Folder) -> Turn | None:
+    """Return the group's turn that has been in a run and waits for its next attempt, as after a crash.
+
+    None without one. A group may have two, as its dashboard's worker has turns of its own: then return the
+    other one.
+    """
     return await _MAPPER.fetch_one(
         tx,
         """
@@ -463,10 +469,11 @@ async def put_back(
     """Queue a turn again after an attempt that did not end well, not to start before `not_before_ms`.
 
     `reason` says why the attempt ended. `counts_as_attempt` and `counts_as_restart` say which of the turn's
-    two counters are incremented. A question that was queued after it in the same chat is merged into it: one
-    question, one answer, with the lower of the two roles.
+    two counters are incremented. The turn counts as not received by an agent. A question that was queued
+    after it in the same chat is merged into it: one question, one answer, with the lower of the two roles.
     """
-    # A command is never merged: later messages must not run before it.
+    # A restricted turn is merged only with one of the same role. A command is never merged: later messages
+    # must not run before it.
     is_question = turn.kind is TurnKind.CHAT and turn.command is None
     restricted_to = turn.role if turn.is_restricted else None
     younger = (
@@ -523,7 +530,8 @@ async def _merge(tx: Tx, merged: Turn, remaining: Turn) -> None:
 
     `remaining` gets the lower of the two roles.
     """
-    # First the messages, then the turn: a message without a turn needs a reason, and it has none.
+    # The messages are moved before their turn is deleted: without a turn, each would need a reason why it is
+    # ignored.
     await _move_contents(tx, merged.id, remaining.id)
     # The messages, tool calls and changes of an earlier attempt belong to the question, and move with it. The
     # rows deleted below concerned only that attempt.
@@ -540,7 +548,7 @@ async def _merge(tx: Tx, merged: Turn, remaining: Turn) -> None:
     await tx.execute(
         "UPDATE turns SET role = ? WHERE id = ?", (least((remaining.role, merged.role)), remaining.id)
     )
-    # A failed turn that is asked again is queued later than the remaining one, but its messages are older.
+    # The messages of `merged` may be older than those of `remaining`: it may have taken over a failed turn's.
     for seq in (merged.first_seq, merged.last_seq):
         if seq is not None:
             await extend(tx, remaining.id, seq)

@@ -334,7 +334,8 @@ def _moved_by_host(effect: RowEffect, after: Row, present: Row) -> frozenset[str
     `after` is the row as the turn of the effect left it, `present` the row as it is stored now.
     """
     if effect.table == "dashboard_tasks":
-        # When the day of the deadline starts depends on the zone. People change it by its date.
+        # The host moves the start of the deadline's day when the zone changes. A change by people shows in
+        # `deadline_date`.
         zone_columns = frozenset({"deadline_ms"}) if after["deadline_date"] is not None else frozenset()
         return zone_columns | (_OF_RULES if after["status"] == "completed" else frozenset())
     if effect.table == "scheduled_tasks":
@@ -343,7 +344,8 @@ def _moved_by_host(effect: RowEffect, after: Row, present: Row) -> frozenset[str
             return frozenset()
         if after["timezone"] != present["timezone"]:
             return _PLANNED
-        # A task that the turn added and that has run since is a later change; another is only due again.
+        # A run moves `next_run`. If the turn has added the task, its run counts as a later change; a task
+        # that existed before the turn is only due again.
         return frozenset() if effect.before is None else frozenset({"next_run"})
     return frozenset()
 

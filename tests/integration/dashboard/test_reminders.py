@@ -226,7 +226,7 @@ async def test_one_that_repeats_is_listed_by_its_task_which_ends_it(home):
         (made.data["id"], "every Monday at 09:00", "⏰ Reminder: take out the bins"),
         (1, None, "pay the rent"),
     ]
-    assert any("every Monday at 09:00" in line for line in reminders.lines(rows, reader=ZoneInfo("UTC")))
+    assert any("every Monday at 09:00" in line for line in reminders.lines(rows, reader_zone=ZoneInfo("UTC")))
 
 
 async def test_one_that_repeats_and_is_paused_is_not_listed_as_coming(home):

@@ -159,10 +159,10 @@ def test_at_41_what_is_more_than_five_years_away_is_too_far(text):
 
 def test_at_29_a_past_time_is_refused_and_a_minute_ago_is_now():
     with pytest.raises(ToolRefused) as refused:
-        when.due_ms("2026-02-09T07:00:00", now_ms=NOW_MS, zone=SEOUL)
+        when.parse_due_time("2026-02-09T07:00:00", now_ms=NOW_MS, zone=SEOUL)
     assert refused.value.code == "PAST_TIME"
-    assert when.due_ms("2026-02-09T08:29:00", now_ms=NOW_MS, zone=SEOUL).at_ms == NOW_MS - 60_000
-    assert when.due_ms("in 0 minutes", now_ms=NOW_MS, zone=SEOUL).at_ms == NOW_MS
+    assert when.parse_due_time("2026-02-09T08:29:00", now_ms=NOW_MS, zone=SEOUL).at_ms == NOW_MS - 60_000
+    assert when.parse_due_time("in 0 minutes", now_ms=NOW_MS, zone=SEOUL).at_ms == NOW_MS
 
 
 def test_at_42_times_across_the_change_of_clocks():

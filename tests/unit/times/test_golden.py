@@ -37,7 +37,7 @@ def reminder(text: str) -> str | None:
 
 def dashboard(text: str) -> str | None:
     try:
-        point = when.due_ms(text, now_ms=NOW_MS, zone=SEOUL)
+        point = when.parse_due_time(text, now_ms=NOW_MS, zone=SEOUL)
     except ToolRefused:
         return None
     return f"{point.day.isoformat()} (09:00)" if point.day else shown(point.at_ms)
