@@ -268,7 +268,7 @@ class GroupMemory:
         notes = await asyncio.to_thread(self._find_notes, folder, selection)
         if not (removed_items or matching_messages or notes.files or matching_reminders):
             raise NothingRemembered(notes.unsearched)
-        # The lines of notes are counted in the files, since the items have those of one note only.
+        # The lines of note files are counted in the files, since the items have only the lines of `MEMORY`.
         match_count = (
             sum(item.kind != "note" for item in removed_items) + len(matching_messages) + notes.line_count
         )
@@ -277,10 +277,10 @@ class GroupMemory:
         # Reminders that are over are forgotten, too, but were not counted above: `show` does not list them,
         # so nobody could know why it was too much.
         removed_items += [item for item in matching_reminders if item not in removed_items]
-        # Lines of notes are counted as they are removed: a line that is in several files counts each time.
         # Files before rows: after a crash in between, the same request still finds the rows.
         counts = Counter(item.kind for item in removed_items if item.kind != "note")
         counts["message"] += len(matching_messages)
+        # For the reply, a line that is in several note files counts each time that it is removed.
         counts["note"] += await asyncio.to_thread(self._forget_notes, notes, selection)
         await asyncio.to_thread(_forget_context, self._recorder.manager(folder), selection, now_ms=now_ms)
         # The undo copies of the files contain the texts too.
@@ -359,11 +359,15 @@ class GroupMemory:
             selection.terms,
             folder=group.folder,
             limit=MAX_AT_ONCE + 1,
+            # Besides these, `find` always includes the agent.
             senders=() if asker is None else (asker,),
         )
 
     def _find_notes(self, folder: Folder, selection: ItemSelection) -> _FoundNotes:
-        """Return the note files of a group that have lines to forget, and those not searched. Blocks."""
+        """Return the note files of a group that have lines to forget, and those not searched. Blocks.
+
+        Also return the number of different lines to forget, which is not counted on above `MAX_AT_ONCE`.
+        """
         files: list[tuple[str, str]] = []
         unsearched: list[str] = []
         found_lines: set[str] = set()
@@ -567,11 +571,11 @@ async def _forget_rows(
     *,
     now_ms: int,
 ) -> None:
-    """Remove the chosen items from the database of a group, wherever their text is stored.
+    """Remove the chosen items and messages from the database of a group.
 
-    That is in the items' own rows, in the messages, in the earlier texts of the group's memory, in stored
-    replies to its agent, and in the records of its dashboard and loop. The turns of the messages are noted,
-    so that the context loses these texts, too.
+    Their own rows are removed or blanked, and the earlier texts of the group's memory lose the chosen lines.
+    If the items were chosen by terms, stored replies to the agent and the records of the dashboard and the
+    loop with these terms go, too. The turns of the messages are noted, so that the context loses these texts.
     """
     for item in removed_items:
         # The ids of notes and reminders contain the number of the row.
@@ -589,8 +593,7 @@ async def _forget_rows(
         if turn_id is not None:
             await sessions.note_deletion(tx, group.folder, turn_id, message.seq)
     await group_changes.rewrite(tx, group.folder, _line_filter("note", selection))
-    # An item that was chosen by its id is searched for nowhere else.
-    if selection.terms:
+    if selection.terms:  # not for an item that was chosen by its id
         await commands.forget(tx, group.folder, lambda text: selection.has_terms(with_json_texts(text)))
         await person_records.forget_recorded(tx, group.folder, selection.has_terms)
 
