@@ -193,7 +193,7 @@ def _unreadable_fields(
     """Return the fields of `BridgeMessage` for content that this program cannot read.
 
     Their text says what kind of content it is, with the text in it, if any; the message never triggers the
-    agent. For a message without content, return why to drop it.
+    agent. For a message without content that people are shown, return why to drop it.
 
     Args:
         message: the message.

@@ -57,7 +57,10 @@ class _Vote:
 
 
 class MessageReader:
-    """Converts the bridge's messages to `Inbound`."""
+    """Converts the bridge's messages to `Inbound`.
+
+    The login's database has a mark for each message that this host sent: the host's own id of the message.
+    """
 
     def __init__(self, context: ChannelContext, login: NeonizeDatabase) -> None:
         """`login` is the database of the login, by which messages that this host sent are recognised."""
@@ -74,7 +77,7 @@ class MessageReader:
         Raises:
             ChannelDown: the login's database cannot be read now.
         """
-        # A message that this host sent has a mark, the host's own id of it.
+        # Only a message that this host sent has a mark.
         if message.is_from_me and await self._mark_of(message.id) is not None:
             return None
         quote = await self._quote(message.quote) if message.quote is not None else None
