@@ -65,7 +65,10 @@ class RememberedItem:
     id: str
     """The id by which it can be forgotten; empty for items that only the owner changes."""
     kind: str
-    """note, person_note, owner, summary, decision, plan, file, insight, person or reminder (a notice to itself)."""
+    """note, person_note, owner, summary, decision, plan, file, insight, person or reminder.
+
+    A reminder is here a notice of the agent to itself.
+    """
     text: str
 
 
@@ -309,8 +312,8 @@ class GroupMemory:
     async def _remembered_items(self, tx: Tx, group: Group) -> list[RememberedItem]:
         """Return all that is remembered about a group, in the order in which it is listed.
 
-        These are items in files, notes about people, what was learned, imported people, and the agent's notices
-        to itself that are not over. Blank items are left out.
+        These are items in files, notes about people, what was learned, imported people, and the notices of the
+        agent to itself that are not over. Blank items are left out.
         """
         folder = group.folder
         items = await asyncio.to_thread(self._items_in_files, folder)
