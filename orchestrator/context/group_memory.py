@@ -312,7 +312,7 @@ class GroupMemory:
     async def _remembered_items(self, tx: Tx, group: Group) -> list[RememberedItem]:
         """Return all that is remembered about a group, in the order in which it is listed.
 
-        These are items in files, notes about people, what was learned, imported people, and the notices of the
+        These are items in files, notes about people, what was learned, imported people, and notices of the
         agent to itself that are not over. Blank items are left out.
         """
         folder = group.folder
