@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 def build(context: ChannelContext, names: Sequence[str]) -> tuple[Channel, ...]:
-    """Return the local channel and the channels with these `names`. None connects before its `run`.
+    """Return the local channel and the channels with these `names`; a channel connects only in its `run`.
 
     A channel that cannot be built is replaced by an `UnusableChannel`.
 
@@ -101,7 +101,8 @@ class PairingService(Protocol):
     async def request_code(self, phone: str = "") -> BaseModel:
         """Request a code that pairs the phone, and return the progress.
 
-        With an empty `phone` it is a QR code; with a phone number, a code to type on the phone with it.
+        With an empty `phone` it is a QR code. If `phone` is a phone number, it is a code to type on the phone
+        that has this number.
         """
         ...
 

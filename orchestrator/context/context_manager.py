@@ -205,7 +205,7 @@ class ContextManager:
         return snapshot
 
     def reset(self, *, now_ms: int, with_plans: bool = False) -> ContextSnapshot | None:
-        """Take a snapshot, then delete everything that is stored but the plans.
+        """Take a snapshot, then delete everything that is stored but the plans, of which none stays current.
 
         `with_plans` deletes them too. Messages that were added before are never added again; the owner can
         restore the snapshot. Return the new snapshot; None if none was needed.

@@ -148,7 +148,7 @@ class DeletionSync:
     async def _remove(self, group: Group, deletions: Sequence[PendingDeletion]) -> None:
         """Remove deleted questions, and answers whose text was forgotten, from the group's context.
 
-        Each of `deletions` names a turn whose question lost a message.
+        Each of `deletions` names a turn whose question lost a message; the question keeps its other messages.
         """
         manager = self._recorder.manager(group.folder)
         now_ms = self._clock.now_ms()

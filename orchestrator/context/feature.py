@@ -63,7 +63,7 @@ class ContextFeature:
             bus=bus,
             name=settings.assistant_name,
             on_notified=host.wakeups.outbox.set,
-            on_fold=self._summarizer_job.note if self._has_model else ignore_evicted,
+            on_evicted=self._summarizer_job.note if self._has_model else ignore_evicted,
             redactor=redactor,
         )
         self._deletions = DeletionSync(
@@ -118,7 +118,7 @@ class ContextFeature:
         return self.recorder.manager(folder)
 
     async def change(self, folder: Folder, act: ChangeContext) -> ContextSnapshot | None:
-        """Have `act` change the stored conversation of a group for its owner, and end the agent's session.
+        """Have `act` change a group's stored conversation, as the owner asked, and end the agent's session.
 
         Return the snapshot that was taken before the change; None if none was needed. Raises what
         `owner_changes.change` raises.

@@ -146,7 +146,7 @@ class ContextFiles:
     def read(self, now_ms: int) -> SnapshotContents:
         """Return the stored context and workflow; empty ones if nothing is stored.
 
-        Damaged files are repaired on the disk, and the repairs reported.
+        Damaged files are repaired on the disk, and the repairs passed to the callback `report`.
 
         Raises:
             ContextBusy: another writer did not release the lock in time.

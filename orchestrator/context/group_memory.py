@@ -65,7 +65,10 @@ class RememberedItem:
     id: str
     """The id by which it can be forgotten; empty for items that only the owner changes."""
     kind: str
-    """note, person_note, owner, summary, decision, plan, file, insight, person or reminder (to itself)."""
+    """note, person_note, owner, summary, decision, plan, file, insight, person or reminder.
+
+    A reminder is here a notice of the agent to itself.
+    """
     text: str
 
 
@@ -263,24 +266,26 @@ class GroupMemory:
             # The lines that the owner wrote about themselves have no id.
             removed_items = [item for item in items if item.id and selection.includes(item.kind, item.text)]
             matching_messages = await self._matching_messages(tx, group, selection)
-            reminders = await _reminders_to_itself(tx, folder, with_ended=True)
-            matching_reminders = [item for item in reminders if selection.includes(item.kind, item.text)]
+            notices_to_itself = await _notices_to_itself(tx, folder, with_ended=True)
+            matching_notices = [
+                item for item in notices_to_itself if selection.includes(item.kind, item.text)
+            ]
         notes = await asyncio.to_thread(self._find_notes, folder, selection)
-        if not (removed_items or matching_messages or notes.files or matching_reminders):
+        if not (removed_items or matching_messages or notes.files or matching_notices):
             raise NothingRemembered(notes.unsearched)
-        # The lines of notes are counted in the files, since the items have those of one note only.
+        # The lines of note files are counted in the files, since the items have only the lines of `MEMORY`.
         match_count = (
             sum(item.kind != "note" for item in removed_items) + len(matching_messages) + notes.line_count
         )
         if match_count > MAX_AT_ONCE:
             raise TooMuchToForget(match_count)
-        # Reminders that are over are forgotten, too, but were not counted above: `show` does not list them,
+        # Notices that are over are forgotten, too, but were not counted above: `show` does not list them,
         # so nobody could know why it was too much.
-        removed_items += [item for item in matching_reminders if item not in removed_items]
-        # Lines of notes are counted as they are removed: a line that is in several files counts each time.
+        removed_items += [item for item in matching_notices if item not in removed_items]
         # Files before rows: after a crash in between, the same request still finds the rows.
         counts = Counter(item.kind for item in removed_items if item.kind != "note")
         counts["message"] += len(matching_messages)
+        # For the reply, a line that is in several note files counts each time that it is removed.
         counts["note"] += await asyncio.to_thread(self._forget_notes, notes, selection)
         await asyncio.to_thread(_forget_context, self._recorder.manager(folder), selection, now_ms=now_ms)
         # The undo copies of the files contain the texts too.
@@ -307,8 +312,8 @@ class GroupMemory:
     async def _remembered_items(self, tx: Tx, group: Group) -> list[RememberedItem]:
         """Return all that is remembered about a group, in the order in which it is listed.
 
-        These are items in files, notes about people, what was learned, imported people, and the agent's own
-        reminders that are not over. Blank items are left out.
+        These are items in files, notes about people, what was learned, imported people, and notices of the
+        agent to itself that are not over. Blank items are left out.
         """
         folder = group.folder
         items = await asyncio.to_thread(self._items_in_files, folder)
@@ -319,7 +324,7 @@ class GroupMemory:
         for person in await board_knowledge.people(tx, folder):
             body = ", ".join(f"{name}: {value}" for name, value in person.body.items() if value)
             items.append(RememberedItem(id=person.id, kind="person", text=body))
-        items += await _reminders_to_itself(tx, folder, with_ended=False)
+        items += await _notices_to_itself(tx, folder, with_ended=False)
         return [item for item in items if item.text.strip()]
 
     def _items_in_files(self, folder: Folder) -> list[RememberedItem]:
@@ -359,11 +364,15 @@ class GroupMemory:
             selection.terms,
             folder=group.folder,
             limit=MAX_AT_ONCE + 1,
+            # Besides these, `find` always includes the agent.
             senders=() if asker is None else (asker,),
         )
 
     def _find_notes(self, folder: Folder, selection: ItemSelection) -> _FoundNotes:
-        """Return the note files of a group that have lines to forget, and those not searched. Blocks."""
+        """Return the note files of a group that have lines to forget, and those not searched. Blocks.
+
+        Also return the number of different lines to forget, which is not counted on above `MAX_AT_ONCE`.
+        """
         files: list[tuple[str, str]] = []
         unsearched: list[str] = []
         found_lines: set[str] = set()
@@ -481,9 +490,12 @@ def _owner_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.strip() and not line.startswith(("#", "("))]
 
 
-async def _reminders_to_itself(tx: Tx, folder: Folder, *, with_ended: bool) -> list[RememberedItem]:
-    """Return the reminders of a group's agent to itself; with `with_ended`, also those that are over."""
-    # Only those that the agent made: the host's own notices are lines for its next prompts, no reminders.
+async def _notices_to_itself(tx: Tx, folder: Folder, *, with_ended: bool) -> list[RememberedItem]:
+    """Return the notices of a group's agent to itself; with `with_ended`, also those that are over.
+
+    Among the remembered items they are of the kind "reminder".
+    """
+    # Not the notices that the host made: they only say in the next prompt what happened.
     own = await notices.of_group(tx, folder, maker=NoticeMaker.SELF, with_ended=with_ended, limit=None)
     return [
         RememberedItem(id=f"notice.{notice.id}", kind="reminder", text=notice.message)
@@ -567,14 +579,14 @@ async def _forget_rows(
     *,
     now_ms: int,
 ) -> None:
-    """Remove the chosen items from the database of a group, wherever their text is stored.
+    """Remove the chosen items and messages from the database of a group.
 
-    That is in the items' own rows, in the messages, in the earlier texts of the group's memory, in stored
-    replies to its agent, and in the records of its dashboard and loop. The turns of the messages are noted,
-    so that the context loses these texts, too.
+    Their own rows are removed or blanked, and the earlier texts of the group's memory lose the chosen lines.
+    If the items were chosen by terms, stored replies to the agent and the records of the dashboard and the
+    loop with these terms go, too. The turns of the messages are noted, so that the context loses these texts.
     """
     for item in removed_items:
-        # The ids of notes and reminders contain the number of the row.
+        # The ids of notes and notices contain the number of the row.
         if item.kind == person_memory.NOTE:
             await memory_notes.forget(tx, group.folder, int(item.id.rpartition(".")[2]))
         elif item.kind in ("insight", "person"):
@@ -589,8 +601,7 @@ async def _forget_rows(
         if turn_id is not None:
             await sessions.note_deletion(tx, group.folder, turn_id, message.seq)
     await group_changes.rewrite(tx, group.folder, _line_filter("note", selection))
-    # An item that was chosen by its id is searched for nowhere else.
-    if selection.terms:
+    if selection.terms:  # not for an item that was chosen by its id
         await commands.forget(tx, group.folder, lambda text: selection.has_terms(with_json_texts(text)))
         await person_records.forget_recorded(tx, group.folder, selection.has_terms)
 

@@ -108,11 +108,11 @@ def hydrated(
     parts = _parts_of(context, workflow, exclude)
     if not (parts.window or parts.summary or _has_meta(parts)):
         return Hydrated()
-    limited = _with_fitting_meta(parts, counter)
+    limited = _with_limited_meta(parts, counter)
     fitted = _shrunk_to_fit(limited, counter)
-    # The limit of the lines on plans may have cost decisions and files. As many of them as fit are added
-    # back, but only if nothing of more worth had to be left out: then `_shrunk_to_fit` returned its argument
-    # itself.
+    # `_with_limited_meta` may have left out decisions and files although the whole text has room for them. As
+    # many as fit are added back, but only if `_shrunk_to_fit` had to leave out nothing, which may be of more
+    # worth: then it returned its argument itself.
     parts = _with_newest_listed(fitted, parts, counter) if fitted is limited else fitted
     lines = _whole_text_lines(parts)
     # Without a message, the age is that of the stored context. 0 stands for a time that cannot be read.
@@ -169,7 +169,7 @@ def meta(context: Context, workflow: Workflow, counter: TokenCounter) -> str:
     parts = _parts_of(context, workflow, ())
     if not _has_meta(parts):
         return ""
-    parts = _with_fitting_meta(parts, counter)
+    parts = _with_limited_meta(parts, counter)
     return "\n".join(("<project-state>", META_INTRO, *_meta_lines(parts), "</project-state>"))
 
 
@@ -244,10 +244,11 @@ def _has_meta(parts: _Parts) -> bool:
     return bool(parts.plan != NONE or parts.decisions or parts.files or parts.note)
 
 
-def _with_fitting_meta(parts: _Parts, counter: TokenCounter) -> _Parts:
-    """Return the parts with so few files and decisions that the lines on plans have at most `META_TOKENS`.
+def _with_limited_meta(parts: _Parts, counter: TokenCounter) -> _Parts:
+    """Return the parts with at most `META_TOKENS` tokens of plan detail, and as many of other project state.
 
-    Files are left out before decisions, the oldest first; then the directory, the note and long titles.
+    Of the detail, the last lines are left out. Of the other state, files are left out before decisions, the
+    oldest first; then the directory, the note and long titles. What then remains stays, even if it is larger.
     """
     parts = replace(parts, detail=_fitting_lines(parts.detail, counter))
     # The detail has a share of its own, so a long plan cannot crowd out the decisions.
@@ -363,9 +364,10 @@ def _fewer_messages(parts: _Parts) -> _Parts | None:
 
 
 def _with_half_text(parts: _Parts) -> _Parts | None:
-    """Return the parts with half of the only message's text, or with half of the summary if it is short.
+    """Return the parts with half of the text of the only message that is left.
 
-    None if there is nothing to cut.
+    If there is no message, or it has at most `LEAST_MESSAGE_CHARS`, the summary is halved instead. None if
+    there is no summary either.
     """
     if parts.window and len(parts.window[0].content) > LEAST_MESSAGE_CHARS:
         return replace(parts, window=(_halved(parts.window[0]),))

@@ -92,8 +92,8 @@ def without_decision(memory: Memory, text: str) -> Memory:
 def forgotten(old: Context, now_ms: int) -> Context:
     """Return an empty context in place of `old`.
 
-    It still has the ids of the messages that were added before, so that none is added again, and the ids of
-    earlier sessions.
+    It still has the ids of the messages that were added before, so that none is added again, the ids of
+    earlier sessions, the time at which the context was made, and its revision.
     """
     fresh = models.bootstrap(now_ms)
     sdk = without_session(old.sdk)

@@ -60,7 +60,8 @@ def _conversation(base: Dialogue, disk: Dialogue, mine: Dialogue) -> Dialogue:
 
     `disk` was saved meanwhile by another process; `mine` is saved now.
 
-    A message that left the window of newest messages on one side is not in the result's window either.
+    A message that left the window of newest messages on one side is not in the result's window either. A
+    message that either side has added before counts as added (`seen`).
     """
     in_window = in_order(
         (

@@ -426,9 +426,10 @@ async def _forget_notes(tx: Tx, facts: RemovalFacts, counts: Counter[str]) -> No
 
 
 async def _forget_board(tx: Tx, facts: RemovalFacts, counts: Counter[str], *, now_ms: int) -> None:
-    """Remove insights, imported people and the agent's own reminders that have the person's name.
+    """Remove insights, imported people and the agent's notices to itself that have the person's name.
 
-    Reminders with one of the person's messages go, too. All that is removed is added to `counts` as insights.
+    Such notices with one of the person's messages go, too. All that is removed is added to `counts` as
+    insights.
     """
     folder = facts.group.folder
     insights = await board_knowledge.insights(tx, folder)
@@ -462,7 +463,7 @@ def _search_for_person(facts: RemovalFacts) -> Callable[[str], bool]:
     shortest = min(map(len, known_texts), default=0)
 
     def is_about_person(text: str) -> bool:
-        """Return whether a text contains anything of the person."""
+        """Return whether a text contains a name, an address or one of the known texts of the person."""
         text = with_json_texts(text)
         return (
             facts.has_name(text)
@@ -476,11 +477,12 @@ def _search_for_person(facts: RemovalFacts) -> Callable[[str], bool]:
 def _identifying_texts(facts: RemovalFacts) -> frozenset[str]:
     """Return the texts of the person's messages by which other texts are found.
 
-    Each is cut to the form that `_comparable` returns. They are also returned without the names of their
-    files, and with marks in place of secrets, as replies have them. Texts of less than
+    Each is cut to the form that `_comparable` returns. Each is there in several forms: with and without the
+    name of its file, and with marks in place of secrets, as replies have it. Forms of less than
     `MIN_IDENTIFYING_CHARS`, such as "ok", are left out, not counting the marks.
     """
-    texts = {each.text.replace(each.file or "", "").strip() for each in facts.messages} | facts.texts
+    texts_without_files = {each.text.replace(each.file or "", "").strip() for each in facts.messages}
+    texts = texts_without_files | facts.texts
     forms = {form for text in texts for form in (text, redact(text))}
     return frozenset(
         _comparable(form) for form in forms if len(form.replace(GONE, "").strip()) >= MIN_IDENTIFYING_CHARS
@@ -542,8 +544,9 @@ def _forget_in_context(
 ) -> None:
     """Remove a person's name from a group's stored context and its snapshots. Blocks.
 
-    Decisions and lines of the summary with the name are removed, and added to `counts`; in plans, the name is
-    replaced. If more than `MAX_BY_NAME` lines have it, nothing changes.
+    Decisions and lines of the summary with the name are removed, and both added to `counts` as decisions. In
+    plans, the name is replaced; `ai_session`, the workflow's copy of other fields, is emptied if the workflow
+    has the name. If more than `MAX_BY_NAME` decisions and lines have it, nothing changes.
     """
     if not facts.searched_names:
         return
@@ -631,10 +634,10 @@ def _each_without_name(facts: RemovalFacts, texts: Iterable[str]) -> tuple[str, 
 def _searchable_notes(
     home: Path, place: str, prefix: str, unsearched: list[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the file name and the text of each note in a folder of a group, or of each archive.
+    """Yield the file name and the text of each note or archive in the folder `place`.
 
-    Only one text at a time is in memory. The paths of those that cannot be searched, `prefix` and the name,
-    are added to `unsearched`.
+    `place` is a group's folder, or its folder of archives. Only one text at a time is in memory. The paths of
+    those that cannot be searched, `prefix` and the name, are added to `unsearched`.
     """
     names = memory_templates.own_texts(home, place)
     unsearched += [f"{prefix}{name}" for name in names.others]
@@ -647,10 +650,11 @@ def _searchable_notes(
 
 
 def without_person(text: str, facts: RemovalFacts) -> str:
-    """Return an archive of a conversation without a person's messages and answers to them alone. Pure.
+    """Return an archive of a conversation without a person's messages, and without answers to this person.
 
     A message is the person's if it has both one of their names and one of their texts. Quotes of their
-    messages by others are removed, too; answers are replaced by `ANSWER_REPLACEMENT`.
+    messages by others are removed, too. Answers to nobody but the person are replaced by
+    `ANSWER_REPLACEMENT`. Pure.
     """
     names = {person_names.folded(each) for each in facts.names}
     texts = facts.texts

@@ -60,7 +60,7 @@ AMENDED = "message.amended"
 TOOK_TOO_LONG = "it took too long"
 
 T = TypeVar("T")
-OnFold = Callable[[Group, RegisteredMessages], None]
+OnEvicted = Callable[[Group, RegisteredMessages], None]
 """Callback for messages that left a window. It must be quick: it is called in the event loop."""
 
 
@@ -83,12 +83,13 @@ class ContextRecorder:
         bus: EventBus,
         name: str,
         on_notified: Callable[[], None],
-        on_fold: OnFold = ignore_evicted,
+        on_evicted: OnEvicted = ignore_evicted,
         redactor: Redactor = BY_SHAPE,
     ) -> None:
         """`contexts` is `data/context`, `env` is `data/env`; `name` is the assistant's name.
 
-        `on_notified` is called after a message to the owner was put into the outbox.
+        `on_notified` is called after a message to the owner was put into the outbox, and `on_evicted` when
+        messages left the window of newest messages, so that they are to be summarised.
         """
         self._database = database
         self._contexts = contexts
@@ -97,7 +98,7 @@ class ContextRecorder:
         self._bus = bus
         self._name = name
         self._on_notified = on_notified
-        self._on_fold = on_fold
+        self._on_evicted = on_evicted
         self._redactor = redactor
         self.copies = ContextCopies(env, redactor)
         self._locks: dict[Folder, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -290,7 +291,7 @@ class ContextRecorder:
         """Update a group's context, and its container's copy of it, from the store.
 
         Messages that are no longer stored in full are handed on to be summarised by a model, and the owner is
-        notified of repairs. Nothing happens if the group is gone.
+        notified if damaged files of a context were repaired. Nothing happens if the group is gone.
 
         Raises:
             ContextBusy, OSError: the context cannot be written now; a later call adds what is missing.
@@ -311,7 +312,7 @@ class ContextRecorder:
                 )
         for result in registered:
             if result.evicted:
-                self._on_fold(group, result)
+                self._on_evicted(group, result)
         await self._notify_owner_of_repairs()
         # `_notify_owner_of_repairs` removes a group from `_last_read_turns` if its context was replaced by an
         # older snapshot, which lacks the newer messages of the store: all turns are read again.
@@ -478,7 +479,7 @@ class ContextRecorder:
         if newest_ms <= now_ms < newest_ms + SNAPSHOT_MS:
             return newest_ms + SNAPSHOT_MS
         version = self._context_version(folder)  # before the snapshot: a change in between is in the next one
-        manager.snapshot(now_ms=now_ms)
+        manager.snapshot(now_ms=now_ms)  # takes none if nothing changed
         self._snapshot_versions[folder] = version
         return now_ms + SNAPSHOT_MS
 
@@ -581,8 +582,8 @@ def _split_at_clear(turn_exchanges: Iterable[TurnExchange]) -> Iterator[_Exchang
 
 
 def _clear_conversation(manager: ContextManager, turn: int, now_ms: int) -> None:
-    """Delete the stored conversation, which was cleared in this turn, unless that was done before."""
-    # Closing it raises the floor to this turn.
+    """Delete the stored conversation, which `/clear` ended in this turn, unless that was done before."""
+    # `close_conversation` raises `floor`, the last turn of which no message can be added, to this turn.
     if manager.load(now_ms=now_ms).context.conversation.seen.floor < turn:
         manager.close_conversation(now_ms=now_ms, through_turn=turn)
 

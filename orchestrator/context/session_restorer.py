@@ -96,7 +96,7 @@ class SessionRestorer:
         except Exception:
             # A fault in the stored conversation must not leave the question unanswered.
             log.exception("conversation.not_read", **ids)
-        return _unchecked_restoration(facts)
+        return _restoration_without_context(facts)
 
     async def _with_transcript_in_time(self, facts: RestoreFacts, group: Group) -> RestoreFacts:
         """Return the facts with the transcript of the session; unchanged if it cannot be read in time."""
@@ -208,14 +208,14 @@ def _facts_without_store(session_id: str | None, *, now_ms: int) -> RestoreFacts
     return RestoreFacts(session_id=session_id, answered=answered, now_ms=now_ms)
 
 
-def _unchecked_restoration(facts: RestoreFacts) -> Restoration:
+def _restoration_without_context(facts: RestoreFacts) -> Restoration:
     """Return how a new container continues a conversation whose stored context could not be read.
 
     The session is resumed, or a new one begins, without any text of the stored context. The facts that could
     be read decide, such as a transcript that is missing.
     """
     transcript_read = facts.transcript
-    # Only the turns that the session has: for a missing one, texts of the stored context would be needed.
+    # Only the turns that the transcript has: for any other turn, the stored context's texts would be needed.
     in_transcript = [
         checkpoint
         for checkpoint in facts.checkpoints

@@ -282,7 +282,7 @@ def _short_enough_lines(file: BinaryIO, limits: TranscriptLimits) -> Iterator[by
     is_continuation = False
     while remaining > 0 and (piece := file.readline(min(remaining, limits.line_bytes))):
         remaining -= len(piece)
-        # A shorter piece without a line break is the last line of the file.
+        # A shorter piece without a line break is the last line of the file, or the last that is read of it.
         is_whole = piece.endswith(b"\n") or len(piece) < limits.line_bytes
         if is_whole and not is_continuation:
             yield piece

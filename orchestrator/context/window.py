@@ -120,9 +120,10 @@ def _marker(missing: int, unit: str) -> str:
 
 
 def _longest(text: str, max_tokens: int, counter: TokenCounter, *, from_start: bool) -> str:
-    """Return the longest piece of a text's start, or else of its end, that has at most `max_tokens` tokens.
+    """Return the longest piece of a text that has at most `max_tokens` tokens.
 
-    It also has at most its share of `MAX_CONTENT_CHARS`.
+    The piece is the text's start with `from_start`, else its end. It also has at most its share of
+    `MAX_CONTENT_CHARS`.
     """
     share = HEAD_SHARE if from_start else 1 - HEAD_SHARE
     # Start and end together get 90 % of the characters, so that the marker between them fits, too.
@@ -137,4 +138,5 @@ def _longest(text: str, max_tokens: int, counter: TokenCounter, *, from_start: b
             high = middle - 1
     if not low:
         return ""
+    # These cut no visible character, such as a letter with its accents, in two.
     return script.prefix(text, low) if from_start else script.suffix(text, low)

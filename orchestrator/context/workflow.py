@@ -336,7 +336,7 @@ def with_task(
     plan = plan.model_copy(update={"tasks": (*other_tasks[:position], task, *other_tasks[position:])})
     plan = plan.model_copy(update={"status": _status_by_tasks(plan)})
     # With the plan's id, because ids of tasks are unique only within a plan.
-    changed_id = _id_in_requests(plan, task)
+    changed_id = _id_with_plan(plan, task)
     return _marked_as_changed(_with_plan(workflow, plan, now_ms), now_ms, request_id, changed_id)
 
 
@@ -351,12 +351,13 @@ def task_changed_by(workflow: Workflow, request_id: str | None, plan_id: str) ->
     changed_id = workflow.id_changed_by(request_id)
     for plan in workflow.plans:
         for task in plan.tasks:
-            if _id_in_requests(plan, task) == changed_id:
+            if _id_with_plan(plan, task) == changed_id:
                 return task
+    # An older version stored the task's id alone.
     return known_task(known_plan(workflow, plan_id), changed_id or "")
 
 
-def _id_in_requests(plan: Plan, task: PlanTask) -> str:
+def _id_with_plan(plan: Plan, task: PlanTask) -> str:
     """Return a task's id together with its plan's, as `Workflow.requests` has it."""
     return f"{plan.id}/{task.id}"
 

@@ -113,7 +113,7 @@ class OutboxState(StrEnum):
 class Retry(StrEnum):
     """The part that decides whether and when a message that could not be sent is sent again."""
 
-    AS_MESSAGES_ARE = "as_messages_are"
+    BY_OUTBOX = "by_outbox"
     """The outbox: with growing pauses, for a day."""
     BY_NOTIFICATION = "by_notification"
     """The row of the notification that the message belongs to, by its own time of the next attempt."""

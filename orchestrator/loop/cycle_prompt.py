@@ -14,7 +14,7 @@ from orchestrator.store.database import Tx
 from orchestrator.store.loop import cycles, wake_requests
 from orchestrator.store.loop.wake_requests import WakeRequest
 
-MAX_TRIGGERS = 20
+MAX_WAKES = 20
 """Most reasons for a cycle that its prompt lists."""
 MAX_SUMMARY_CHARS = 20_000
 """Most characters of the dashboard in the prompt."""
@@ -28,7 +28,7 @@ NOTICE = (
 async def prompt(
     tx: Tx,
     group: Group,
-    triggers: Sequence[WakeRequest],
+    wakes: Sequence[WakeRequest],
     *,
     last_end_ms: int | None,
     summary: str | None,
@@ -42,7 +42,7 @@ async def prompt(
     Args:
         tx: the transaction.
         group: the agent's group.
-        triggers: the reasons for which it woke.
+        wakes: the requests for which it woke.
         last_end_ms: when its last cycle ended, in epoch milliseconds; None for the first cycle.
         summary: the part of the group's dashboard to show; None for a group without one.
         zone: the group's time zone.
@@ -51,7 +51,7 @@ async def prompt(
     parts = [
         f'<context timezone="{zone.key}" now="{local_iso(now_ms, zone)}"/>',
         NOTICE,
-        _trigger_line(triggers),
+        _wakes_line(wakes),
         await _since(tx, group.folder, last_end_ms, zone=zone, now_ms=now_ms),
         _summary_block(summary),
         GUIDANCE,
@@ -59,16 +59,16 @@ async def prompt(
     return "\n\n".join(part for part in parts if part)
 
 
-def describe_trigger(wake: WakeRequest) -> str:
+def describe_wake(wake: WakeRequest) -> str:
     """Return the reason of a wake request, for which an agent woke, on one short line."""
     line = f"{wake.kind}: {wake.reason}" if wake.reason else wake.kind
     return line[: wake_requests.MAX_REASON_CHARS]
 
 
-def _trigger_line(triggers: Sequence[WakeRequest]) -> str:
-    """Return the line of the prompt with the reasons for which the agent woke, at most `MAX_TRIGGERS`."""
-    lines = [_safe(describe_trigger(wake)) for wake in triggers[:MAX_TRIGGERS]]
-    lines += [f"and {len(triggers) - len(lines)} more"] if len(triggers) > len(lines) else []
+def _wakes_line(wakes: Sequence[WakeRequest]) -> str:
+    """Return the line of the prompt with the reasons for which the agent woke, at most `MAX_WAKES`."""
+    lines = [_safe(describe_wake(wake)) for wake in wakes[:MAX_WAKES]]
+    lines += [f"and {len(wakes) - len(lines)} more"] if len(wakes) > len(lines) else []
     return "Triggered by: " + ("; ".join(lines) or "nothing that is known")
 
 

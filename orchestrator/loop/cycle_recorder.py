@@ -1,6 +1,7 @@
 """Record cycles: the wake requests that a turn takes, the agent's next wake, and how the cycle ended.
 
-All methods work in the transactions of their callers, which start and end turns.
+All methods work in the transactions of their callers, which start and end turns. A free cycle is one that is
+no answer to a message or a scheduled task: the agent woke by its timer, or because something happened.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class StartedCycle:
     """A started cycle, with the wake requests that it answers."""
 
     id: int
-    triggers: tuple[WakeRequest, ...]
+    wakes: tuple[WakeRequest, ...]
 
 
 class CycleRecorder:
@@ -99,11 +100,11 @@ class CycleRecorder:
     async def begin(self, tx: Tx, turn: Turn) -> StartedCycle | None:
         """Record that a turn starts, if the loop of its group is on.
 
-        By its loop, a group's agent wakes by itself at times. The turn is then a cycle of the loop. Another
+        The turn is then a cycle of the loop, by which the group's agent wakes by itself at times. Another
         cycle of the group that is still open ends first. The turn takes the pending wake requests that it
-        answers: a question takes those that messages made, a scheduled task those that tasks made (one for
-        this task is added first), and each of them also the timer's. A free cycle, for which the agent has
-        woken by itself, takes all of them, and gets its prompt now.
+        answers: a question those that messages made, a scheduled task those that tasks made (one for this
+        task is added first), and both also those of the timer. A free cycle, which is no question and no
+        task, takes all of them, and gets its prompt now.
 
         Return the cycle. None if the loop is off, for a session command, and for a turn of the dashboard's
         worker; then nothing is recorded.
@@ -131,27 +132,31 @@ class CycleRecorder:
         # prompt names it.
         taken = [wake for wake in pending if _is_for(wake, turn)]
         by_timer = turn.kind is TurnKind.AUTO and any(wake.kind == HEARTBEAT for wake in taken)
+        # Stored for the limit of cycles an hour whose time the agent itself has set.
         cycle_id = await cycles.begin(tx, turn, set_by=loop.set_by if by_timer else None, now_ms=now_ms)
         await wake_requests.take(tx, taken, cycle_id)
         # Read back from the store: a retried turn took some of them at its first attempt.
-        triggers = tuple(await wake_requests.of_cycle(tx, cycle_id))
-        kinds = sorted({wake.kind for wake in triggers})
-        await cycles.note_triggers(tx, cycle_id, [cycle_prompt.describe_trigger(wake) for wake in triggers])
+        wakes = tuple(await wake_requests.of_cycle(tx, cycle_id))
+        kinds = sorted({wake.kind for wake in wakes})
+        await cycles.note_triggers(tx, cycle_id, [cycle_prompt.describe_wake(wake) for wake in wakes])
         await loops.start(tx, turn.folder, turn.id, now_ms=now_ms, until_ms=now_ms + LEASE_MS)
         ids = {"cycle": cycle_id, "turn": turn.id}
         await self._record_event(tx, turn.folder, "cycle.start", **ids, kind=turn.kind.value)
         await self._record_event(tx, turn.folder, "trigger", **ids, kinds=kinds)
         if turn.kind is TurnKind.AUTO:
-            await self._write_prompt(tx, turn, loop, triggers)
-        return StartedCycle(id=cycle_id, triggers=triggers)
+            await self._write_prompt(tx, turn, loop, wakes)
+        return StartedCycle(id=cycle_id, wakes=wakes)
 
-    async def _write_prompt(self, tx: Tx, turn: Turn, loop: Loop, triggers: tuple[WakeRequest, ...]) -> None:
-        """Write the prompt of a free cycle's turn from the present state of the group, and store it."""
+    async def _write_prompt(self, tx: Tx, turn: Turn, loop: Loop, wakes: tuple[WakeRequest, ...]) -> None:
+        """Write the prompt of a free cycle's turn from the present state of the group, and store it.
+
+        `wakes` are the requests to wake the agent that the turn answers.
+        """
         group = await groups.known(tx, turn.folder)
         text = await cycle_prompt.prompt(
             tx,
             group,
-            triggers,
+            wakes,
             last_end_ms=loop.last_end_ms,
             summary=await self._summary(tx, turn, group),
             zone=self._zone_of(group),
@@ -320,10 +325,11 @@ class CycleRecorder:
     async def _apply_decision(
         self, tx: Tx, cycle: Cycle, decision: WakeDecision, *, ended_ms: int, outcome: CycleOutcome
     ) -> None:
-        """Store when a group's agent wakes next, and the pause that applies without a request of the agent.
+        """Store when a group's agent wakes next, and what the decision after its next cycle starts from.
 
-        The loop's lease, by which no other cycle of the group starts, is released. `ended_ms` is when the
-        cycle ended, in epoch milliseconds.
+        That is `auto_ms`, the sleep that applies if the agent requests none, and `soonest_streak`, how many
+        cycles in a row have requested the shortest sleep. The loop's lease, by which no other cycle of the
+        group starts, is released. `ended_ms` is when the cycle ended, in epoch milliseconds.
         """
         await loops.end(
             tx,

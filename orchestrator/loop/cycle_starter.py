@@ -1,4 +1,8 @@
-"""Queue free cycles when they are due. Events and a timer wake this loop; the store decides what is due."""
+"""Queue free cycles when they are due. Events and a timer wake this loop; the store decides what is due.
+
+A free cycle is one that is no answer to a message or a scheduled task: the agent woke by its timer, or
+because something happened.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +151,7 @@ class CycleStarter:
             self._alive = frozenset(loop.folder for loop in await loops.alive(tx))
             has_work = bool(self._alive or await cycles.unfinished(tx))
         if not has_work:
-            await self._publish_committed()  # such as that the last loop was switched off
+            await self._publish_committed()  # for example, that the last loop was switched off
             return SWEEP_SECONDS
         result = _LookResult()
         times: list[int] = []
@@ -184,6 +188,7 @@ class CycleStarter:
         ]
         if at_work:
             await loops.renew(tx, loop.folder, until_ms=now_ms + LEASE_MS)
+            # Returns when a message will have waited too long for a free cycle, which is then stopped.
             return _stop_blocking_cycles(at_work, now_ms, result)
         if loop.status is LoopStatus.PAUSED:
             return None
@@ -199,7 +204,7 @@ class CycleStarter:
             return at_ms
         group = await groups.by_folder(tx, loop.folder)
         why_not = "its group is no longer registered" if group is None else await self._why_spent(tx, group)
-        # Stored, so that the console can show why no cycle starts although one is due.
+        # Stored, so that the console can show why no cycle starts although one is due; None deletes it.
         await loops.hold(tx, loop.folder, why_not)
         if group is not None and why_not is None:
             await self._queue(tx, loop, group, now_ms)
@@ -263,13 +268,14 @@ class CycleStarter:
     async def _queue(self, tx: Tx, loop: Loop, group: Group, now_ms: int) -> None:
         """Queue the turn of a free cycle, and take the loop's lease, so that no other cycle starts.
 
-        If the time to wake is the reason, a wake request says so. The next wake is set when the cycle ends.
+        If the time to wake is the reason, a wake request says so. The next wake is set to after the usual
+        pause, in case the turn fails to start; the end of the cycle sets it anew.
         """
         turn_id = await loops.add_turn(tx, group, now_ms=now_ms)
         is_timer = loop.next_wake_ms is not None and loop.next_wake_ms <= now_ms
-        missed = self._missed.pop(loop.folder, None)
+        was_missed = self._missed.pop(loop.folder, None) is not None  # while no host ran
         if is_timer:
-            overdue = "overdue, " if missed is not None else ""
+            overdue = "overdue, " if was_missed else ""
             await wake_requests.add(
                 tx,
                 loop.folder,
@@ -332,7 +338,8 @@ class CycleStarter:
             return False
         is_trigger = event.kind.startswith(TRIGGER)
         if is_trigger and event.data is not None:
-            # A stored request that `_publish_committed` has published: to store it again would never end.
+            # Only `_publish_committed` adds data: this request is stored already, and to store and publish it
+            # again would never end.
             return False
         if is_trigger:
             await self._request_wake(

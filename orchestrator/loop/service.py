@@ -138,8 +138,8 @@ async def _switch_on(
 async def _change_status(tx: Tx, folder: Folder, action: str, *, now_ms: int) -> None:
     """Pause, resume or stop the loop of a group, for the action "pause", "resume" or "off".
 
-    Pending wake requests and the next time to wake stay. A cycle that is queued but not started is removed
-    when the loop is paused or stopped.
+    Pending wake requests and the next time to wake stay. When the loop is paused or stopped, a cycle that is
+    queued but not started is removed, and the loop is no longer reserved for it.
     """
     status = {"pause": LoopStatus.PAUSED, "resume": LoopStatus.ON, "off": LoopStatus.STOPPED}[action]
     await loops.change_status(tx, folder, status, now_ms=now_ms)

@@ -123,6 +123,7 @@ class WakeDecision:
     """The pause that applies without a request of the agent, in ms."""
     soonest_streak: int
     is_bounded: bool = False
+    """Whether the sleep that the agent requested was changed, by a bound or by a limit of requests."""
     is_capped: bool = False
     """Whether a waiting message shortened the pause."""
 
@@ -130,7 +131,7 @@ class WakeDecision:
 def read_interval(text: str) -> RequestedInterval | None:
     """Return the span that an agent wants to sleep, from a text such as `30m`, `in 1.5 hours` or `now`.
 
-    None for a text that is no span, or a span that is too long.
+    None for a text that is no span, and for a span that is zero or longer than `when.FURTHEST`.
     """
     if text.strip().lower() == NOW:
         return RequestedInterval(ms=0, is_soonest=True)
@@ -166,17 +167,18 @@ def decide_wake(state: CycleState, now_ms: int, rules: WakePolicy = RULES) -> Wa
     a few times.
     """
     auto_ms, trace = _back_off(state, rules)
-    decision = _uncapped(state, now_ms, auto_ms, trace, rules)
+    decision = _requested_or_automatic(state, now_ms, auto_ms, trace, rules)
     # In this order: an unanswered message may shorten a sleep that the limit of wakes has prolonged.
     limited = _limit_self_wakes(state, decision, now_ms, rules)
-    return _capped(state, limited, now_ms, rules)
+    return _shortened_for_message(state, limited, now_ms, rules)
 
 
 def _back_off(state: CycleState, rules: WakePolicy) -> tuple[int, tuple[str, ...]]:
     """Return the pause after a cycle if the agent requests none, in milliseconds, and the step for the trace.
 
-    The pause is `base_ms` again after a cycle that did something, and doubles, up to a bound, after one that
-    did nothing. The trace is the list of the decision's steps in words.
+    The pause is `base_ms` again after a cycle that did something. After one that did nothing and requested no
+    sleep it doubles, up to a bound. After any other cycle it stays. The trace is the list of the decision's
+    steps in words.
     """
     if state.outcome is CycleOutcome.ACTION:
         return rules.base_ms, (f"something was done: the pause is {format_span(rules.base_ms)} again",)
@@ -189,13 +191,14 @@ def _back_off(state: CycleState, rules: WakePolicy) -> tuple[int, tuple[str, ...
     return state.auto_ms, (f"outcome {state.outcome}: the pause stays {format_span(state.auto_ms)}",)
 
 
-def _uncapped(
+def _requested_or_automatic(
     state: CycleState, now_ms: int, auto_ms: int, trace: tuple[str, ...], rules: WakePolicy
 ) -> WakeDecision:
     """Return the next wake by the agent's request, or by the pause `auto_ms` if there is no request.
 
-    An agent that requests the shortest sleep too often in a row gets a longer one. Later steps may change the
-    decision: the limit of self-set wakes an hour, and an unanswered message. `trace` has the steps so far.
+    An agent that requests the shortest sleep too often in a row gets a longer one. Any other request, or a
+    cycle without one that ended as ACTION or NOOP, ends the row. Later steps may change the decision: the
+    limit of self-set wakes an hour, and an unanswered message. `trace` has the steps so far.
     """
     sleep_request = state.sleep_request
     if sleep_request is None:
@@ -231,7 +234,9 @@ def _uncapped(
     )
 
 
-def _capped(state: CycleState, decision: WakeDecision, now_ms: int, rules: WakePolicy) -> WakeDecision:
+def _shortened_for_message(
+    state: CycleState, decision: WakeDecision, now_ms: int, rules: WakePolicy
+) -> WakeDecision:
     """Return the decision, with an earlier wake if an unanswered message would wait too long.
 
     A message that is still unanswered after `max_caps` such wakes shortens the sleep no more.
@@ -287,7 +292,8 @@ def _changed(
 ) -> WakeDecision:
     """Return the decision with `trace` as another step, and with other values where they are set.
 
-    An argument that is None changes nothing, nor does `is_bounded=False`. `is_capped` is set as it is passed.
+    An argument that is None changes nothing, nor does `is_bounded=False`: a sleep that was changed once stays
+    marked. `is_capped` is set as it is passed; only the last step of a decision sets it.
     """
     return WakeDecision(
         next_ms=decision.next_ms if next_ms is None else next_ms,
@@ -317,10 +323,11 @@ def start_ms(
     now_ms: int,
     rules: WakePolicy = RULES,
 ) -> int | None:
-    """Return when the next free cycle, in which an agent wakes by itself, may start, in epoch milliseconds.
+    """Return when the next free cycle may start, in epoch milliseconds.
 
-    None if there is neither a signal nor a time to wake. A cycle that started a short time ago delays it.
-    After the clock was set back, nothing waits longer than the rules allow.
+    A free cycle is one that is no answer to a message or a scheduled task: the agent wakes by its timer, or
+    because something happened. None if there is neither a signal nor a time to wake. A cycle that started a
+    short time ago delays it. After the clock was set back, nothing waits longer than the rules allow.
 
     Args:
         signals: the requests to wake the agent.

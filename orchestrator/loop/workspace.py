@@ -215,7 +215,7 @@ class Workspaces:
         self._last_listings: dict[Folder, Files] = {}
         """The last listing of each group whose folder is watched."""
         self._watches: dict[Folder, ObservedWatch] = {}
-        self._blind: set[Folder] = set()
+        self._unwatchable: set[Folder] = set()
         """Groups whose folder the system cannot watch, and which are listed more often."""
         self._observer: BaseObserver | None = None
         bus.taps.append(self._on_event)
@@ -225,7 +225,7 @@ class Workspaces:
         try:
             while True:
                 await self.look()
-                blind_seconds = BLIND_SWEEP_SECONDS if self._blind else self._sweep_seconds
+                blind_seconds = BLIND_SWEEP_SECONDS if self._unwatchable else self._sweep_seconds
                 await self._wakeup.wait(at_most_seconds=min(self._sweep_seconds, blind_seconds))
                 if self._last_listings:
                     await asyncio.sleep(SETTLE_SECONDS)
@@ -301,8 +301,8 @@ class Workspaces:
     async def _changes(self, tx: Tx, folder: Folder, files: Files) -> WorkspaceChanges:
         """Return how the listing `files` of a group differs from its last one, by who made the changes.
 
-        The last listing is in memory or, if this process has made none yet, it is what an earlier process has
-        stored of its own. If none is stored, there are no changes.
+        The last listing is the one in memory or, if this process has made none yet, what an earlier process
+        stored of its last one. If nothing is stored, there are no changes.
         """
         snapshot = await sessions.last_workspace(tx, folder)
         if snapshot is None:
@@ -347,11 +347,11 @@ class Workspaces:
             )
         # Logged once; from then on the group is listed every few seconds instead.
         except OSError as error:
-            if folder not in self._blind:
+            if folder not in self._unwatchable:
                 log.warning("workspace.not_watched", group=folder, reason=error.strerror)
-            self._blind.add(folder)
+            self._unwatchable.add(folder)
         else:
-            self._blind.discard(folder)
+            self._unwatchable.discard(folder)
 
     def _started_observer(self) -> BaseObserver:
         """Return the observer of folders, started if needed.
@@ -366,7 +366,7 @@ class Workspaces:
 
     def _unwatch(self, folder: Folder) -> None:
         """Stop watching a group's folder for changes, if it is watched. Blocks."""
-        self._blind.discard(folder)
+        self._unwatchable.discard(folder)
         watch = self._watches.pop(folder, None)
         if watch is not None and self._observer is not None:
             self._observer.unschedule(watch)

@@ -121,7 +121,7 @@ class _Links:
 class _Attempt:
     """A message that is about to be sent, or why it must not be."""
 
-    head: Outgoing
+    outgoing: Outgoing
     why_not: str | None
     links: _Links
 
@@ -187,151 +187,162 @@ class Delivery:
 
     async def _has_due(self) -> bool:
         """Return whether the first message of any chat is due."""
-        heads = await self._database.read(outbox.heads)
-        return any(is_retry_due(head.next_attempt_ms, now_ms=self._clock.now_ms()) for head in heads)
+        first_messages = await self._database.read(outbox.heads)
+        return any(
+            is_retry_due(outgoing.next_attempt_ms, now_ms=self._clock.now_ms()) for outgoing in first_messages
+        )
 
     async def _start_due(self) -> float:
         """Start a task for each chat whose next message is due; return in how many seconds to look again."""
         # The first message of each chat; the others wait behind it.
-        heads = await self._database.read(outbox.heads)
+        first_messages = await self._database.read(outbox.heads)
         now_ms = self._clock.now_ms()
         wait_seconds = SWEEP_SECONDS
-        for head in heads:
-            if head.chat_jid in self._busy:
+        for outgoing in first_messages:
+            if outgoing.chat_jid in self._busy:
                 continue
-            if not is_retry_due(head.next_attempt_ms, now_ms=now_ms):
-                wait_seconds = min(wait_seconds, (head.next_attempt_ms - now_ms) / 1000)
+            if not is_retry_due(outgoing.next_attempt_ms, now_ms=now_ms):
+                wait_seconds = min(wait_seconds, (outgoing.next_attempt_ms - now_ms) / 1000)
                 continue
-            self._busy.add(head.chat_jid)
-            self._tasks.create_task(self._deliver_in_chat(head), name=f"deliver:{head.id}")
+            self._busy.add(outgoing.chat_jid)
+            self._tasks.create_task(self._deliver_in_chat(outgoing), name=f"deliver:{outgoing.id}")
         return wait_seconds
 
-    async def _deliver_in_chat(self, head: Outgoing) -> None:
-        """Deliver `head`, the first message of a chat, then let the chat's next delivery start.
+    async def _deliver_in_chat(self, outgoing: Outgoing) -> None:
+        """Deliver `outgoing`, the first waiting message of a chat, then let the chat's next delivery start.
 
-        An error is logged; then `head` itself is delivered again.
+        An error is logged; then `outgoing` itself is delivered again.
         """
         try:
-            await self._deliver(head)
+            await self._deliver(outgoing)
         except Exception:
             # `_attempt` handles the channels' errors, so this one is the store's or our own. The message
             # stays due: without a pause it would be tried again at once, without end.
-            log.exception("delivery.failed", outgoing=head.id)
+            log.exception("delivery.failed", outgoing=outgoing.id)
             await asyncio.sleep(1)
         finally:
-            self._busy.discard(head.chat_jid)
+            self._busy.discard(outgoing.chat_jid)
             self._wakeup.set()
 
-    async def _deliver(self, head: Outgoing) -> None:
+    async def _deliver(self, outgoing: Outgoing) -> None:
         """Send a message, or the first part of a longer one; if nothing is to be sent, record why.
 
         The other parts of a longer message become messages of their own in the outbox. A message that has
         changed since it was read is left for the next look.
         """
-        channel = self._channel_for(head.chat_jid)
-        parts = _parts(head, channel.max_text_chars if channel else None)
-        if head.attachment is not None:
+        channel = self._channel_for(outgoing.chat_jid)
+        parts = _parts(outgoing, channel.max_text_chars if channel else None)
+        if outgoing.attachment is not None:
             # A caption is short, and may be empty.
             parts = parts[:1] or ("",)
-        if head.reacts_to is not None:
-            parts = (head.text,)  # the emoji, as it is
+        if outgoing.reacts_to is not None:
+            parts = (outgoing.text,)  # the emoji, as it is
         if not parts:
-            await self._finish(head, OutboxState.SKIPPED, error="nothing in it was for people")
+            await self._finish(outgoing, OutboxState.SKIPPED, error="nothing in it was for people")
             return
         text = parts[0]
         # Without a channel nothing is sent now, so nothing counts as what it cannot show.
         features = channel.features if channel else frozenset(Feature)
         # Committed before the send: a host that finds the state "sending" knows that it may have arrived
         # already.
-        attempt = await self._database.write(lambda tx: self._begin(tx, head, parts, features))
+        attempt = await self._database.write(lambda tx: self._begin(tx, outgoing, parts, features))
         if attempt is None:
             return
         if attempt.why_not is not None:
-            await self._finish(head, OutboxState.SKIPPED, error=attempt.why_not)
+            await self._finish(outgoing, OutboxState.SKIPPED, error=attempt.why_not)
             return
-        await self._attempt(channel, attempt.head, text, attempt.links)
+        await self._attempt(channel, attempt.outgoing, text, attempt.links)
 
-    async def _attempt(self, channel: Channel | None, head: Outgoing, text: str, links: _Links) -> None:
-        """Send the `text` of the message `head` once, and record the result.
+    async def _attempt(self, channel: Channel | None, outgoing: Outgoing, text: str, links: _Links) -> None:
+        """Send the `text` of the message `outgoing` once, and record the result.
 
         The result is that it was sent, that it is tried again later, or that it is given up. A poll that the
         chat refuses is tried again as a text. `channel` is None if the chat's messenger is not set up.
         `links` are the quote, the mention and more to send with it.
         """
         # The number of requested pauses is forgotten, unless this attempt ends with such a pause, too.
-        pauses = self._pauses.pop(head.id, 0)
+        pauses = self._pauses.pop(outgoing.id, 0)
         try:
-            channel_id = await self._send(channel, head, text, links)
+            channel_id = await self._send(channel, outgoing, text, links)
         except ChannelRefused as error:
             if links.poll is not None and not links.poll.is_text:
-                await self._ask_by_numbers(head, str(error))
+                await self._ask_by_numbers(outgoing, str(error))
                 return
-            await self._finish(head, OutboxState.DEAD, error=str(error), notifies_chat=error.is_chat_fine)
+            await self._finish(outgoing, OutboxState.DEAD, error=str(error), notifies_chat=error.is_chat_fine)
         except OutcomeUnknown as error:
             if channel is not None and channel.name in self._resends:
                 # A channel that is not idempotent has noted which parts were sent: those are not sent again.
                 is_idempotent = Feature.IDEMPOTENT in channel.features
-                await self._try_later(head, str(error), end=OutboxState.UNKNOWN, forgets_tries=is_idempotent)
+                await self._try_later(
+                    outgoing, str(error), end=OutboxState.UNKNOWN, forgets_tries=is_idempotent
+                )
             else:
-                await self._finish(head, OutboxState.UNKNOWN, error=str(error))
+                await self._finish(outgoing, OutboxState.UNKNOWN, error=str(error))
         except ChannelDown as down:
             if isinstance(down, SendRateFull):
                 pauses = 0  # the messenger has not asked for this pause, so it does not grow
             # A pause that the messenger asks for is no fault of this message, so it does not count as stuck.
-            if not down.pause_seconds and await self._holds_up_chat(channel, head):
-                is_text = head.reacts_to is None
+            if not down.pause_seconds and await self._holds_up_chat(channel, outgoing):
+                is_text = outgoing.reacts_to is None
                 # Unknown, not dead: an attempt without an answer may have arrived.
-                await self._finish(head, OutboxState.UNKNOWN, error=str(down), notifies_chat=is_text)
+                await self._finish(outgoing, OutboxState.UNKNOWN, error=str(down), notifies_chat=is_text)
             else:
                 await self._try_later(
-                    head, str(down), pause_seconds=down.pause_seconds, pauses=pauses, moved_to=down.moved_to
+                    outgoing,
+                    str(down),
+                    pause_seconds=down.pause_seconds,
+                    pauses=pauses,
+                    moved_to=down.moved_to,
                 )
         else:
-            await self._mark_sent(head, text, channel_id)
+            await self._mark_sent(outgoing, text, channel_id)
 
-    async def _ask_by_numbers(self, head: Outgoing, error: str) -> None:
+    async def _ask_by_numbers(self, outgoing: Outgoing, error: str) -> None:
         """Let a poll that its chat refused be sent again at once, as a text with numbered options.
 
         `error` is the reason of the refusal, which is stored.
         """
-        log.info("delivery.poll_as_text", outgoing=head.id, reason=error)
+        log.info("delivery.poll_as_text", outgoing=outgoing.id, reason=error)
 
         async def note_refusal(tx: Tx) -> None:
             """Record that the question is asked as a text, and that this is due now."""
-            await polls.note_text(tx, head.message_id)
+            await polls.note_text(tx, outgoing.message_id)
             # The poll was refused, so nothing has arrived: the text counts as never tried.
-            await outbox.try_later(tx, head.id, at_ms=self._clock.now_ms(), error=error, forgets_tries=True)
+            await outbox.try_later(
+                tx, outgoing.id, at_ms=self._clock.now_ms(), error=error, forgets_tries=True
+            )
 
         await self._record(note_refusal)
 
     async def _begin(
-        self, tx: Tx, head: Outgoing, parts: Sequence[str], features: frozenset[Feature]
+        self, tx: Tx, outgoing: Outgoing, parts: Sequence[str], features: frozenset[Feature]
     ) -> _Attempt | None:
         """Record that a message is about to be sent, and return it, with the reason if it must not be sent.
 
-        If it has several parts, it is split in the outbox, and the first part is returned. A poll that its
-        channel cannot show is recorded as one that is sent as a text. None if the message has changed since
-        it was read. `features` are the abilities of its channel.
+        If the hooks give the reason, the attempt is not recorded; the other reason is that the time of a poll
+        is over. A message of several parts is split in the outbox, and the first part is returned. A poll
+        that its channel cannot show is recorded as one that is sent as a text. None if the message has
+        changed since it was read. `features` are the abilities of its channel.
         """
-        if not await outbox.still_waits(tx, head):
+        if not await outbox.still_waits(tx, outgoing):
             return None
-        why_not = await self._hooks.why_not(tx, head) if self._hooks else None
+        why_not = await self._hooks.why_not(tx, outgoing) if self._hooks else None
         if why_not is None:
             if len(parts) > 1:
-                head = await outbox.split(tx, head, parts)
-            await outbox.begin_attempt(tx, head.id)
-        links = await _links(tx, head, features)
+                outgoing = await outbox.split(tx, outgoing, parts)
+            await outbox.begin_attempt(tx, outgoing.id)
+        links = await _links(tx, outgoing, features)
         if links.poll is not None and links.poll.ended_ms is not None:
             why_not = "the time of this question was over"
         if links.poll is not None and not links.poll.is_text and Feature.POLLS not in features:
-            await polls.note_text(tx, head.message_id)
+            await polls.note_text(tx, outgoing.message_id)
             links = replace(links, poll=replace(links.poll, is_text=True))
-        return _Attempt(head=head, why_not=why_not, links=links)
+        return _Attempt(outgoing=outgoing, why_not=why_not, links=links)
 
     async def _send(
-        self, channel: Channel | None, head: Outgoing, text: str, links: _Links
+        self, channel: Channel | None, outgoing: Outgoing, text: str, links: _Links
     ) -> MessageId | None:
-        """Send the `text` of the message `head` and return the messenger's id of it.
+        """Send the `text` of the message `outgoing` and return the messenger's id of it.
 
         None for a reaction, and if the messenger uses the host's id. `links` are the quote, the mention and
         more to send with it. A poll that its chat cannot show is sent as its text with numbered options.
@@ -342,26 +353,26 @@ class Delivery:
             OutcomeUnknown: it may have arrived.
         """
         if channel is None:
-            raise ChannelDown(f"No channel is connected for {head.chat_jid}.")
-        if head.reacts_to is not None:
-            await _react(channel, head, links.target)
+            raise ChannelDown(f"No channel is connected for {outgoing.chat_jid}.")
+        if outgoing.reacts_to is not None:
+            await _react(channel, outgoing, links.target)
             return None
         is_idempotent = Feature.IDEMPOTENT in channel.features
-        if head.state is OutboxState.SENDING and not (is_idempotent or channel.name in self._resends):
+        if outgoing.state is OutboxState.SENDING and not (is_idempotent or channel.name in self._resends):
             # An earlier host ended between the send and its record: sent again, the message could arrive
-            # twice.
+            # twice. In `_resends` are the channels for which the owner has chosen that.
             raise OutcomeUnknown
         seconds = SEND_SECONDS
-        if head.attachment is not None:
-            size = await asyncio.to_thread(_checked_size, head.attachment, channel.max_file_bytes)
+        if outgoing.attachment is not None:
+            size = await asyncio.to_thread(_checked_size, outgoing.attachment, channel.max_file_bytes)
             seconds += SEND_SECONDS + size / FILE_BYTES_PER_SECOND
         try:
             async with asyncio.timeout(seconds):
                 return await channel.send(
-                    head.chat_jid,
+                    outgoing.chat_jid,
                     poll.text_to_answer if (poll := links.poll) is not None and poll.is_text else text,
-                    head.message_id,
-                    attachment=head.attachment,
+                    outgoing.message_id,
+                    attachment=outgoing.attachment,
                     quote=links.quote,
                     mention=links.mention,
                     thread=links.thread,
@@ -375,15 +386,15 @@ class Delivery:
             if isinstance(error, TimeoutError):
                 reason = f"The channel did not answer in {seconds:.0f} s."
             else:
-                log.exception("channel.broke", channel=channel.name, outgoing=head.id)
+                log.exception("channel.broke", channel=channel.name, outgoing=outgoing.id)
                 reason = f"The channel broke ({type(error).__name__})."
             # Nobody knows whether it arrived. Only a messenger that drops repeats can be sent it again.
             if is_idempotent:
                 raise ChannelDown(reason) from error
             raise OutcomeUnknown(f"{OutcomeUnknown()} {reason}") from error
 
-    async def _mark_sent(self, head: Outgoing, text: str, channel_id: MessageId | None) -> None:
-        """Record that the message `head` was sent with `text`, in the outbox and in the chat's history.
+    async def _mark_sent(self, outgoing: Outgoing, text: str, channel_id: MessageId | None) -> None:
+        """Record that the message `outgoing` was sent with `text`, in the outbox and in the chat's history.
 
         Of the group's sent files, only the newest are retained: the others are deleted. `channel_id` is the
         messenger's id of the message; None if the messenger uses the host's id.
@@ -393,26 +404,26 @@ class Delivery:
         async def record_sent(tx: Tx) -> Sequence[Path]:
             """Record that the message was sent, and return the paths of the files to delete."""
             # In one transaction with the chat's history: the agent has to know whatever its people have read.
-            await outbox.finish(tx, head.id, OutboxState.SENT, now_ms=now_ms)
-            if head.reacts_to is None:
-                shown = _text_as_shown(head, text)
+            await outbox.finish(tx, outgoing.id, OutboxState.SENT, now_ms=now_ms)
+            if outgoing.reacts_to is None:
+                shown = _text_as_shown(outgoing, text)
                 await messages.add_own(
-                    tx, head, text=shown, name=self._name, now_ms=now_ms, channel_id=channel_id
+                    tx, outgoing, text=shown, name=self._name, now_ms=now_ms, channel_id=channel_id
                 )
             if self._hooks is not None:
-                await self._hooks.note_sent(tx, head, now_ms=now_ms)
-            if head.attachment is None:
+                await self._hooks.note_sent(tx, outgoing, now_ms=now_ms)
+            if outgoing.attachment is None:
                 return ()
-            return await outbox.surplus_files(tx, head.folder, retained=RETAINED_FILES)
+            return await outbox.surplus_files(tx, outgoing.folder, retained=RETAINED_FILES)
 
         for path in await self._record(record_sent):
             await asyncio.to_thread(path.unlink, missing_ok=True)
         self._bus.publish(
             "message.sent",
-            group=head.folder,
-            message=head.message_id,
-            turn=head.turn_id,
-            detail=head.chat_jid,
+            group=outgoing.folder,
+            message=outgoing.message_id,
+            turn=outgoing.turn_id,
+            detail=outgoing.chat_jid,
         )
 
     async def _record(self, work: Callable[[Tx], Awaitable[T]]) -> T:
@@ -433,7 +444,7 @@ class Delivery:
 
     async def _try_later(
         self,
-        head: Outgoing,
+        outgoing: Outgoing,
         error: str,
         *,
         end: OutboxState = OutboxState.DEAD,
@@ -447,104 +458,106 @@ class Delivery:
         The feature that queued the message may decide otherwise: it can give up at once, or try again itself.
 
         Args:
-            head: the message.
+            outgoing: the message.
             error: why it failed.
             end: the state of a message that is given up.
             forgets_tries: whether the next attempt counts as the first, so that it is sent even if an earlier
                 one has arrived.
             pause_seconds: the pause that the messenger asks for; the attempt does not count then, but after
                 `LONGEST_PAUSES_MS` and `GIVE_UP_PAUSES` the message is given up. If it is 0, each pause is
-                twice as long as the last.
+                twice as long as the last. With `moved_to` nobody asks for it, and the attempt counts.
             pauses: the pauses in a row that the messenger had asked for before this one.
             moved_to: the chat's new address, to which all its waiting messages are redirected; None if it has
                 not moved.
         """
         now_ms = self._clock.now_ms()
-        # A chat that has moved asks for no pause. Its attempts count, so that a message to a chat that moves
-        # again and again is given up.
+        # Attempts for a chat that has moved count, so that a message to a chat that moves again and again is
+        # given up.
         is_requested = pause_seconds > 0 and moved_to is None
-        attempts = head.attempts + (not is_requested)  # one more, unless it is a requested pause
+        attempts = outgoing.attempts + (not is_requested)  # one more, unless it is a requested pause
         wait_ms = backoff_ms(attempts)
         if is_requested:
-            pauses = self._pauses[head.id] = pauses + 1
+            pauses = self._pauses[outgoing.id] = pauses + 1
         if pause_seconds:
             in_a_row = pauses if is_requested else attempts
             wait_ms = int(lengthened_pause(pause_seconds, pauses=in_a_row) * 1000)
-        age_ms = now_ms - head.created_ms
+        age_ms = now_ms - outgoing.created_ms
         # Not by the age alone: a message may have waited for days for its host, and the clock may jump.
         is_last_pause = is_requested and age_ms > LONGEST_PAUSES_MS and pauses >= GIVE_UP_PAUSES
         requested_ms = wait_ms if is_requested else 0
-        match await self._who_retries(
-            head, error, now_ms=now_ms, requested_ms=requested_ms, is_last_pause=is_last_pause
+        match await self._note_failed(
+            outgoing, error, now_ms=now_ms, requested_ms=requested_ms, is_last_pause=is_last_pause
         ):
             # The message is a notification, whose table has recorded when it is tried again.
             case Retry.BY_NOTIFICATION:
-                await self._record(lambda tx: _redirect_if_moved(tx, head, moved_to))
+                await self._record(lambda tx: _redirect_if_moved(tx, outgoing, moved_to))
                 return
             # Another message with the same content is being tried.
             case Retry.BY_ANOTHER:
-                await self._finish(head, end, error=error, notifies_agent=False)
+                await self._finish(outgoing, end, error=error, notifies_agent=False)
                 return
             case Retry.NEVER:
-                await self._finish(head, end, error=error)
+                await self._finish(outgoing, end, error=error)
                 return
         if is_last_pause or (age_ms > GIVE_UP_MS and attempts >= GIVE_UP_ATTEMPTS):
             # The messenger of a chat with pauses works, so the chat can read why the message did not come.
-            notifies_chat = is_last_pause and head.reacts_to is None
-            await self._finish(head, end, error=error, notifies_chat=notifies_chat)
+            notifies_chat = is_last_pause and outgoing.reacts_to is None
+            await self._finish(outgoing, end, error=error, notifies_chat=notifies_chat)
             return
-        log.warning("delivery.later", outgoing=head.id, attempts=attempts, reason=error)
+        log.warning("delivery.later", outgoing=outgoing.id, attempts=attempts, reason=error)
 
         async def postpone(tx: Tx) -> None:
             """Record when the message is tried again, and at which address."""
             await outbox.try_later(
                 tx,
-                head.id,
+                outgoing.id,
                 at_ms=now_ms + wait_ms,
                 error=error,
                 forgets_tries=forgets_tries,
                 is_requested=is_requested,
             )
-            await _redirect_if_moved(tx, head, moved_to)
+            await _redirect_if_moved(tx, outgoing, moved_to)
 
         await self._record(postpone)
 
-    async def _holds_up_chat(self, channel: Channel | None, head: Outgoing) -> bool:
+    async def _holds_up_chat(self, channel: Channel | None, outgoing: Outgoing) -> bool:
         """Return whether a message has to be given up, so that the other messages of its chat can be sent.
 
         It has to if others wait behind it, and it has failed for too long although the connection works.
         `channel` is None if the chat's messenger is not set up: then return False.
         """
-        if channel is None or head.attempts + 1 < STUCK_ATTEMPTS:
+        if channel is None or outgoing.attempts + 1 < STUCK_ATTEMPTS:
             return False
         status = channel.status()
         # Only the time since the channel connected counts: an outage must lose no message. The time starts
         # again with each new connection.
         since_ms = status.get("connected_since_ms") if status.get("state") == "connected" else None
-        stuck_ms = STUCK_MS if head.reacts_to is None else STUCK_REACTION_MS
-        if since_ms is None or self._clock.now_ms() - max(since_ms, head.created_ms) < stuck_ms:
+        stuck_ms = STUCK_MS if outgoing.reacts_to is None else STUCK_REACTION_MS
+        if since_ms is None or self._clock.now_ms() - max(since_ms, outgoing.created_ms) < stuck_ms:
             return False
-        return await self._database.read(lambda tx: outbox.has_queue(tx, head.chat_jid))
+        return await self._database.read(lambda tx: outbox.has_queue(tx, outgoing.chat_jid))
 
-    async def _who_retries(
-        self, head: Outgoing, error: str, *, now_ms: int, requested_ms: int, is_last_pause: bool
+    async def _note_failed(
+        self, outgoing: Outgoing, error: str, *, now_ms: int, requested_ms: int, is_last_pause: bool
     ) -> Retry:
         """Let the hooks record that an attempt to send a message failed.
 
-        Return who decides about the next attempt. Without hooks, the rules of this class do.
+        Return who decides about the next attempt. Without hooks, the rules of this class do. `requested_ms`
+        is the wait because the messenger asked for a pause, or 0; with `is_last_pause` it has asked for too
+        many, so that there is no next attempt.
         """
         hooks = self._hooks
         if hooks is None:
-            return Retry.AS_MESSAGES_ARE
+            return Retry.BY_OUTBOX
         return await self._record(
             lambda tx: hooks.note_failed(
-                tx, head, error, now_ms=now_ms, requested_ms=requested_ms, is_last_pause=is_last_pause
+                tx, outgoing, error, now_ms=now_ms, requested_ms=requested_ms, is_last_pause=is_last_pause
             )
         )
 
     async def _finish(
         self,
-        head: Outgoing,
+        outgoing: Outgoing,
         state: OutboxState,
         *,
         error: str,
@@ -554,7 +567,7 @@ class Delivery:
         """Record in the outbox that a message will not be sent any more, with its final `state`.
 
         Args:
-            head: the message.
+            outgoing: the message.
             state: the final state: SKIPPED if it was not to be sent, DEAD if it has not arrived, UNKNOWN if
                 it may have arrived.
             error: the reason.
@@ -563,32 +576,38 @@ class Delivery:
                 it was skipped. If False, the chat is not notified either.
         """
         now_ms = self._clock.now_ms()
-        self._pauses.pop(head.id, None)
+        self._pauses.pop(outgoing.id, None)
 
         async def record_end(tx: Tx) -> None:
             """Record the final state, and notify those who have to know."""
-            await outbox.finish(tx, head.id, state, now_ms=now_ms, error=error)
+            await outbox.finish(tx, outgoing.id, state, now_ms=now_ms, error=error)
             if state is not OutboxState.SKIPPED and notifies_agent:
-                is_known = state is OutboxState.DEAD
-                await host_events.reply_undelivered(tx, head, error, is_known=is_known, now_ms=now_ms)
+                is_known = state is OutboxState.DEAD  # known not to have arrived
+                await host_events.reply_undelivered(tx, outgoing, error, is_known=is_known, now_ms=now_ms)
                 if notifies_chat:
-                    text = _undelivered_text(head, error, is_known=is_known)
-                    await outbox.add_undelivered(tx, head, text, now_ms=now_ms)
+                    text = _undelivered_text(outgoing, error, is_known=is_known)
+                    await outbox.add_undelivered(tx, outgoing, text, now_ms=now_ms)
             if self._hooks is not None:
-                await self._hooks.note_ended(tx, head, error, now_ms=now_ms)
+                await self._hooks.note_ended(tx, outgoing, error, now_ms=now_ms)
 
         await self._record(record_end)
         if state is not OutboxState.SKIPPED:
             log.error(
-                "delivery.given_up", state=str(state), outgoing=head.id, chat=head.chat_jid, reason=error
+                "delivery.given_up",
+                state=str(state),
+                outgoing=outgoing.id,
+                chat=outgoing.chat_jid,
+                reason=error,
             )
-        self._bus.publish(f"message.{state}", group=head.folder, message=head.message_id, turn=head.turn_id)
+        self._bus.publish(
+            f"message.{state}", group=outgoing.folder, message=outgoing.message_id, turn=outgoing.turn_id
+        )
 
 
-async def _redirect_if_moved(tx: Tx, head: Outgoing, moved_to: str | None) -> None:
+async def _redirect_if_moved(tx: Tx, outgoing: Outgoing, moved_to: str | None) -> None:
     """Redirect all waiting messages of a chat to the address `moved_to`, unless that is None."""
     if moved_to is not None:
-        await outbox.move(tx, head.chat_jid, ChatJid(moved_to))
+        await outbox.move(tx, outgoing.chat_jid, ChatJid(moved_to))
 
 
 def _poll_argument(poll: Poll | None) -> dict[str, Any]:
@@ -599,8 +618,8 @@ def _poll_argument(poll: Poll | None) -> dict[str, Any]:
     return {} if poll is None or poll.is_text else {"poll": poll}
 
 
-async def _react(channel: Channel, head: Outgoing, target: Message | None) -> None:
-    """Put the emoji of the outbox's entry `head` under the message `target`.
+async def _react(channel: Channel, outgoing: Outgoing, target: Message | None) -> None:
+    """Put the emoji of the outbox's entry `outgoing` under the message `target`.
 
     Repeating this is harmless, since an emoji replaces Andy's previous one.
 
@@ -614,33 +633,33 @@ async def _react(channel: Channel, head: Outgoing, target: Message | None) -> No
         raise ChannelRefused("The message is gone.")
     try:
         async with asyncio.timeout(SEND_SECONDS):
-            await channel.react(target, head.text)
+            await channel.react(target, outgoing.text)
     except (ChannelDown, ChannelRefused):
         raise
     except TimeoutError as error:
         raise ChannelDown("The messenger did not answer in time.") from error
     except Exception as error:
-        log.exception("channel.broke", channel=channel.name, outgoing=head.id)
+        log.exception("channel.broke", channel=channel.name, outgoing=outgoing.id)
         raise ChannelRefused(f"The messenger broke ({type(error).__name__}).") from error
 
 
-async def _links(tx: Tx, head: Outgoing, features: frozenset[Feature]) -> _Links:
+async def _links(tx: Tx, outgoing: Outgoing, features: frozenset[Feature]) -> _Links:
     """Return what a message is sent with: the quoted message, the mentioned person, the thread, its poll.
 
     What its channel cannot show, by its `features`, is left out. For a reaction, return only the message that
     it belongs to.
     """
-    if head.reacts_to is not None:
-        target = await messages.find(tx, head.chat_jid, head.reacts_to)
+    if outgoing.reacts_to is not None:
+        target = await messages.find(tx, outgoing.chat_jid, outgoing.reacts_to)
         return _Links(quote=None, mention=None, thread=None, target=target)
     quote = mention = thread = None
-    poll = await polls.of_message(tx, head.message_id) if head.attachment is None else None
-    if Feature.QUOTES in features and head.turn_id is not None:
-        quote = await messages.to_quote(tx, head.turn_id, head.chat_jid)
-    if Feature.MENTIONS in features and head.mention is not None:
-        mention = await messages.author(tx, head.chat_jid, head.mention)
-    if Feature.THREADS in features and head.turn_id is not None:
-        thread = await messages.thread_of(tx, head.turn_id, head.chat_jid)
+    poll = await polls.of_message(tx, outgoing.message_id) if outgoing.attachment is None else None
+    if Feature.QUOTES in features and outgoing.turn_id is not None:
+        quote = await messages.to_quote(tx, outgoing.turn_id, outgoing.chat_jid)
+    if Feature.MENTIONS in features and outgoing.mention is not None:
+        mention = await messages.author(tx, outgoing.chat_jid, outgoing.mention)
+    if Feature.THREADS in features and outgoing.turn_id is not None:
+        thread = await messages.thread_of(tx, outgoing.turn_id, outgoing.chat_jid)
     return _Links(quote=quote, mention=mention, thread=thread, poll=poll)
 
 
@@ -667,34 +686,34 @@ def _checked_size(file: Attachment, limit: int | None) -> int:
     return size
 
 
-def _undelivered_text(head: Outgoing, error: str, *, is_known: bool) -> str:
+def _undelivered_text(outgoing: Outgoing, error: str, *, is_known: bool) -> str:
     """Return the text for the chat that a message was not sent, because of `error`.
 
     If it is not known whether it was sent (`is_known` is False), the text says that. It does not quote the
     message, since the message's words may be the cause.
     """
-    subject = f"the file {head.attachment.name}" if head.attachment else "an answer"
+    subject = f"the file {outgoing.attachment.name}" if outgoing.attachment else "an answer"
     if is_known:
         return f"⚠️ I could not send {subject}: {error}"
     return f"⚠️ I do not know whether {subject} has arrived: {error}"
 
 
-def _text_as_shown(head: Outgoing, text: str) -> str:
+def _text_as_shown(outgoing: Outgoing, text: str) -> str:
     """Return a message as the chat saw it: its `text`, and the name of its file in brackets."""
-    if head.attachment is None:
+    if outgoing.attachment is None:
         return text
-    return "\n".join(part for part in (text, f"[file {head.attachment.name}]") if part)
+    return "\n".join(part for part in (text, f"[file {outgoing.attachment.name}]") if part)
 
 
-def _parts(head: Outgoing, limit: int | None) -> tuple[str, ...]:
-    """Return the text of a message for people, in parts of at most `limit` characters; None for no limit.
+def _parts(outgoing: Outgoing, limit: int | None) -> tuple[str, ...]:
+    """Return the text of a message for people, in parts of at most `limit` characters (None: of any length).
 
-    There is none if the text has nothing for people, or is an agent's word that it has nothing to say.
+    There is no part if the text has nothing for people, or is an agent's word that it has nothing to say.
     """
-    if head.part is not None:
+    if outgoing.part is not None:
         # It is a part already: a second cut could fall elsewhere.
-        return (head.text,)
-    shown = for_people(head.text)
-    if head.turn_id is not None and is_silence(shown):
+        return (outgoing.text,)
+    shown = for_people(outgoing.text)
+    if outgoing.turn_id is not None and is_silence(shown):
         return ()
     return split(shown, limit)

@@ -23,7 +23,7 @@ class OutboundFeature:
     ) -> None:
         """Build the parts for the `channels` of a host; `loops` runs them.
 
-        `hooks` are called around each message that is sent. `tasks` runs a task for each of them.
+        `hooks` are called around each message that is sent. `tasks` runs a task for each message.
         """
         self._delivery = Delivery(
             host.database,

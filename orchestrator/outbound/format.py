@@ -75,8 +75,9 @@ def _outside_internal(text: str) -> str:
 
 
 def split(text: str, limit: int | None) -> tuple[str, ...]:
-    """Cut a text into parts of at most `limit` characters (code points), and return them; None for no limit.
+    """Cut a text into parts of at most `limit` characters (code points), and return the parts.
 
+    If `limit` is None, the text is one part; a text of nothing but white space has none.
     A part ends with a paragraph where it can, else with a line, a sentence, a word, or at last between two
     visible characters. Only white space at the cuts is lost. A code fence, bold, italic, struck-out text or
     code that a cut divides is closed, and opened again in the next part.
@@ -193,8 +194,8 @@ def _can_open(text: str, mark: re.Match[str]) -> bool:
 
     Text has to follow it, and an underscore must not be inside a word.
     """
-    before, behind = text[max(mark.start() - 1, 0) : mark.start()], text[mark.end() : mark.end() + 1]
-    return bool(behind.strip()) and not (mark[0].startswith("_") and before.isalnum())
+    before, after = text[max(mark.start() - 1, 0) : mark.start()], text[mark.end() : mark.end() + 1]
+    return bool(after.strip()) and not (mark[0].startswith("_") and before.isalnum())
 
 
 def _can_close(text: str, mark: re.Match[str]) -> bool:
@@ -202,8 +203,8 @@ def _can_close(text: str, mark: re.Match[str]) -> bool:
 
     Text has to precede it, and an underscore must not be inside a word.
     """
-    before, behind = text[max(mark.start() - 1, 0) : mark.start()], text[mark.end() : mark.end() + 1]
-    return bool(before.strip()) and not (mark[0].startswith("_") and behind.isalnum())
+    before, after = text[max(mark.start() - 1, 0) : mark.start()], text[mark.end() : mark.end() + 1]
+    return bool(before.strip()) and not (mark[0].startswith("_") and after.isalnum())
 
 
 def _open_fence(text: str, end: int) -> str:

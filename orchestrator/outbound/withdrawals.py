@@ -25,7 +25,7 @@ from orchestrator.store.runs import sessions
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 60.0
-NO_CHANNEL = "this messenger deletes no messages"
+DELETES_NOTHING = "this messenger deletes no messages"
 
 
 class Withdrawals:
@@ -67,6 +67,7 @@ class Withdrawals:
 
     async def withdraw_due(self) -> None:
         """Try all deletions of messages that are due now, one after another."""
+        # `withdrawals.due` returns all that are not done yet, also those whose next attempt is later.
         for withdrawal in await self._database.read(withdrawals.due):
             if is_retry_due(withdrawal.next_attempt_ms, now_ms=self._clock.now_ms()):
                 await self._withdraw(withdrawal)
@@ -172,17 +173,18 @@ class Withdrawals:
 async def _take_back(channel: Channel | None, outgoing: Outgoing, message: Message) -> None:
     """Delete a message in its chat, or remove Andy's reaction from it if `outgoing` is a reaction.
 
-    `channel` is None if the chat's messenger is not set up; then nothing can be deleted.
+    `channel` is None if the chat's messenger is not set up.
 
     Raises:
         ChannelDown, TimeoutError: it was not deleted; it may work later.
-        ChannelRefused: it was not deleted, and never will be.
+        ChannelRefused: it was not deleted, and never will be. Without a channel, or if the channel cannot
+            delete messages, this is raised at once.
     """
     if channel is not None and outgoing.reacts_to is not None:
         async with asyncio.timeout(SEND_SECONDS):
             await channel.react(message, "")
         return
     if channel is None or Feature.WITHDRAWALS not in channel.features:
-        raise ChannelRefused(NO_CHANNEL)
+        raise ChannelRefused(DELETES_NOTHING)
     async with asyncio.timeout(SEND_SECONDS):
         await channel.withdraw(message)

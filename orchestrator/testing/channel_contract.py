@@ -9,6 +9,9 @@ A test module of such a package imports all of them and says what the other end 
         return SlateHarness          # called with a `ChannelContext`; it has what `ChannelHarness` says
 
 They need pytest and pytest-asyncio, with `asyncio_mode = "auto"`.
+
+Jane is the person who writes and reads at the other end of the messenger. The chats of this machine have no
+other end, and so no Jane (`has_outside` is False).
 """
 
 from __future__ import annotations
@@ -282,12 +285,15 @@ async def running(harness: ChannelHarness, received: list[Inbound]) -> AsyncIter
         finally:
             loop.cancel()
     if harness.has_outside:
-        # What Jane writes from now on must wait for the channel's next run.
+        # What Jane, the person at the other end, writes from now on must wait for the channel's next run.
         await until(lambda: not harness.is_connected, "disconnected")
 
 
 def test_it_is_what_its_description_says(harness: ChannelHarness) -> None:
-    """Check that the channel has the attributes in its description, and that the description is complete."""
+    """Check that the channel has the attributes in its description, and that the description is complete.
+
+    Only the limit of a text's characters may differ: it may be lower than the described one, or missing.
+    """
     description = discovery.find(harness.channel.name)
     assert harness.channel.features == description.features
     assert harness.channel.max_file_bytes == description.max_file_bytes

@@ -86,7 +86,7 @@ def _recorder(store_harness: StoreHarness, home: Path, folds: list[RegisteredMes
         bus=store_harness.bus,
         name="Andy",
         on_notified=store_harness.wakeups.outbox.set,
-        on_fold=note,
+        on_evicted=note,
     )
 
 

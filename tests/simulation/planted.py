@@ -68,13 +68,13 @@ BUGS = (
     Planted(
         name="a text that is sent again has another id",
         path="orchestrator/outbound/delivery.py",
-        right="                    head.message_id,\n",
-        wrong="                    MessageId(f'{head.message_id}{head.attempts}'),\n",
+        right="                    outgoing.message_id,\n",
+        wrong="                    MessageId(f'{outgoing.message_id}{outgoing.attempts}'),\n",
     ),
     Planted(
         name="what may have been sent before a crash is sent again",
         path="orchestrator/outbound/delivery.py",
-        right="        if head.state is OutboxState.SENDING and not (",
+        right="        if outgoing.state is OutboxState.SENDING and not (",
         wrong="        if False and not (",
     ),
     Planted(
@@ -93,7 +93,7 @@ BUGS = (
     Planted(
         name="a chat stays busy after its message was sent",
         path="orchestrator/outbound/delivery.py",
-        right="            self._busy.discard(head.chat_jid)",
+        right="            self._busy.discard(outgoing.chat_jid)",
         wrong="            pass",
     ),
     Planted(
@@ -255,8 +255,8 @@ BUGS = (
     Planted(
         name="the last text of a long answer is left out",
         path="orchestrator/outbound/delivery.py",
-        right="                head = await outbox.split(tx, head, parts)\n",
-        wrong="                head = await outbox.split(tx, head, parts[:-1])\n",
+        right="                outgoing = await outbox.split(tx, outgoing, parts)\n",
+        wrong="                outgoing = await outbox.split(tx, outgoing, parts[:-1])\n",
     ),
     Planted(
         name="a reminder that was due before its channel had started waits for an hour",
@@ -365,8 +365,8 @@ BUGS = (
     Planted(
         name="the outbox is not woken by the end of a sending",
         path="orchestrator/outbound/delivery.py",
-        right="            self._busy.discard(head.chat_jid)\n            self._wakeup.set()\n",
-        wrong="            self._busy.discard(head.chat_jid)\n",
+        right="            self._busy.discard(outgoing.chat_jid)\n            self._wakeup.set()\n",
+        wrong="            self._busy.discard(outgoing.chat_jid)\n",
     ),
     Planted(
         name="a task of each night runs an hour late",

@@ -122,7 +122,7 @@ PILL = '<a href="https://matrix.to/#/@andy:x">Andy B</a>: add figs'
 
 def test_a_link_to_an_account_is_a_mention_where_the_client_names_none_itself():
     read = message(body="Andy B: add figs", formatted_body=PILL, format="org.matrix.custom.html")
-    assert (read.mentions, read.pills) == ({"@andy:x"}, (("@andy:x", "Andy B"),))
+    assert (read.mentions, read.linked_accounts) == ({"@andy:x"}, (("@andy:x", "Andy B"),))
     escaped = PILL.replace("@andy:x", "%40andy%3Ax")
     assert message(body="x", formatted_body=escaped).mentions == {"@andy:x"}
     assert message(body="x", formatted_body=PILL, **{"m.mentions": {}}).mentions == frozenset()

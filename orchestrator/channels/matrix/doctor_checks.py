@@ -28,7 +28,7 @@ def account(home: Path) -> str:
 def check_library(home: Path) -> ChannelFinding:
     """Check that the library is installed and can read encrypted rooms. `home` is not used.
 
-    Without a problem, the text is not shown, because `check_login` follows.
+    Without a problem, the returned text is a placeholder: the doctor shows the text of `check_login` instead.
     """
     del home
     try:

@@ -29,7 +29,7 @@ KINDS = {"m.image": "image", "m.video": "video", "m.audio": "audio", "m.file": "
 VOICE = "org.matrix.msc3245.voice"
 MAX_TEXT_CHARS = 60_000
 MAX_ID_CHARS = 255
-MAX_SIGN_CHARS = 20
+MAX_EMOJI_CHARS = 20
 MAX_KIND_CHARS = 80
 MAX_OPTIONS, MAX_MENTIONS = 50, 200
 STICKER = "sticker"
@@ -47,7 +47,7 @@ _INVISIBLE_KINDS = (
 _QUOTE_FALLBACK = re.compile(r"\A(?:> [^\n]*\n)+\n")
 """The quoted text that older clients put before a reply."""
 _GEO = re.compile(r"geo:(-?\d{1,3}(?:\.\d{1,20})?),(-?\d{1,3}(?:\.\d{1,20})?)")
-_PILL = re.compile(
+_ACCOUNT_LINK = re.compile(
     r'<a [^>]{0,200}?href="https://matrix\.to/#/(@|%40)([^"?]{1,255})[^"]{0,200}"[^>]{0,200}>([^<]{0,200})</a>'
 )
 _URI = re.compile(
@@ -90,7 +90,7 @@ class RoomMessage:
     sign: str = ""
     """The emoji that it puts under the event that it answers."""
     mentions: frozenset[str] = frozenset()
-    pills: tuple[tuple[str, str], ...] = ()
+    linked_accounts: tuple[tuple[str, str], ...] = ()
     """The accounts that its links lead to, each with the name that the link shows."""
     ignored: str = ""
     """The reason why this message never triggers the agent; empty if it may."""
@@ -296,7 +296,7 @@ def _message_fields(content: dict[str, Any]) -> dict[str, Any] | None:
     """Return the fields of `RoomMessage` for a message or an edit.
 
     None for an edit without a text, or without the id of the edited message. A message of an unknown kind
-    gets a text that says so.
+    gets a text that says so. A message that never triggers the agent has the reason in `ignored`.
     """
     relation = _json_object(content.get("m.relates_to"))
     if relation.get("rel_type") == "m.replace":
@@ -327,7 +327,7 @@ def _message_fields(content: dict[str, Any]) -> dict[str, Any] | None:
         "answers": answered,
         "thread": _valid_id(relation.get("event_id")) if is_thread else "",
         "mentions": _mentions(content),
-        "pills": tuple(_pills(content).items()),
+        "linked_accounts": tuple(_linked_accounts(content).items()),
         **_ignored_fields(kind, content),
     }
 
@@ -354,12 +354,15 @@ def _location_text(content: dict[str, Any], text: str) -> str:
 
 
 def _reaction_fields(content: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the fields of `RoomMessage` for a reaction; None if its event or its emoji is missing."""
+    """Return the fields of `RoomMessage` for a reaction.
+
+    None if the relation is not a reaction, or lacks the emoji or the id of the event that it reacts to.
+    """
     relation = _json_object(content.get("m.relates_to"))
-    target, sign = _valid_id(relation.get("event_id")), relation.get("key")
-    if relation.get("rel_type") != "m.annotation" or not target or not isinstance(sign, str) or not sign:
+    target, emoji = _valid_id(relation.get("event_id")), relation.get("key")
+    if relation.get("rel_type") != "m.annotation" or not target or not isinstance(emoji, str) or not emoji:
         return None
-    return {"answers": target, "sign": sign[:MAX_SIGN_CHARS]}
+    return {"answers": target, "sign": emoji[:MAX_EMOJI_CHARS]}
 
 
 def file_of(content: dict[str, Any], kind: str | None) -> MatrixFile | None:
@@ -412,7 +415,7 @@ def _mentions(content: dict[str, Any]) -> frozenset[str]:
     """Return the accounts that a message mentions, at most `MAX_MENTIONS`."""
     if "m.mentions" not in content:
         # Older clients mention only by a link in the text.
-        return frozenset(_pills(content))
+        return frozenset(_linked_accounts(content))
     users = _json_object(content["m.mentions"]).get("user_ids")
     return (
         frozenset(user for user in users[:MAX_MENTIONS] if isinstance(user, str))
@@ -421,7 +424,7 @@ def _mentions(content: dict[str, Any]) -> frozenset[str]:
     )
 
 
-def _pills(content: dict[str, Any]) -> dict[str, str]:
+def _linked_accounts(content: dict[str, Any]) -> dict[str, str]:
     """Return the accounts to which links in a message's HTML lead, each with the name that the link shows.
 
     At most `MAX_MENTIONS` links are read, and none in HTML of more than `MAX_TEXT_CHARS`.
@@ -431,7 +434,7 @@ def _pills(content: dict[str, Any]) -> dict[str, str]:
         return {}
     # The quote of older clients links to the quoted person, and mentions nobody.
     without_quote = formatted.rpartition("</mx-reply>")[2]
-    links = islice(_PILL.finditer(without_quote), MAX_MENTIONS)
+    links = islice(_ACCOUNT_LINK.finditer(without_quote), MAX_MENTIONS)
     # Of each link, group 2 is the account without its `@`, and group 3 the shown name.
     return {f"@{unquote(link[2])}": html.unescape(link[3]).strip() for link in links}
 

@@ -128,8 +128,6 @@ class RoomReceiver:
         room_messages = [
             (room_id, message) for room_id, message in room_messages if message.sender != self._login.user_id
         ]
-        # Set only at the end: a file that arrives meanwhile stores it, and a position ahead of messages that
-        # are not delivered yet would lose these if the host died then.
         cursor = self.position_prefix + changes.position
         is_position_stored = False
         for number, (room_id, message) in enumerate(room_messages, start=1):
@@ -143,6 +141,8 @@ class RoomReceiver:
                 # Skip it: otherwise it would come again with each sync, and hold up all other messages.
                 log.exception("matrix.message_not_read", room=room_id, message=message.event_id)
                 is_position_stored = False
+        # Set only after all messages are delivered: a task that has fetched a file stores this position, and
+        # one ahead of messages that are not delivered yet would lose these if the host died then.
         self._position = changes.position
         if not is_position_stored and not self._fetching:
             await self._store_position()
@@ -372,7 +372,7 @@ class RoomReceiver:
             own_account[1:].partition(":")[0],
             self._session.member_name(room_id, own_account),
         }
-        names |= {name for account, name in message.pills if account == own_account}
+        names |= {name for account, name in message.linked_accounts if account == own_account}
         return events.with_call(message.text, names, call_text=f"@{self._context.assistant}")
 
     async def _redacted_message(self, jid: ChatJid, event_id: str) -> MessageId:
@@ -387,8 +387,8 @@ class RoomReceiver:
     async def _quote(self, room_id: str, message: RoomMessage) -> Quote:
         """Return the message that a message answers: from the database, else from the homeserver.
 
-        Its sender and text are empty if it is in neither. A message of Andy's own has the host's id and no
-        text, since the host has it.
+        Its sender and text are empty if it is in neither. A message of Andy's own has the host's id. Its text
+        is empty if the database has its Matrix id, since the host then knows the text.
         """
         jid, answered = address_of(room_id), MessageId(message.answers)
         async with self._context.database.reading() as tx:
@@ -428,9 +428,9 @@ class RoomReceiver:
             await self._store_position()
 
     async def _fetch_file(self, inbound: Inbound, file: MatrixFile) -> attachments.FetchedFile:
-        """Fetch a message's file into its group's folder, and return the text for it; never raise an error.
+        """Fetch a message's file into its group's folder, and transcribe a voice note; never raise an error.
 
-        The text says where the file is stored, or that it could not be fetched.
+        The text of the result says where the file is stored, or that it could not be fetched.
         """
         download_path = Path(self._context.home, FOLDER, f"in-{secrets.token_hex(8)}")
         try:

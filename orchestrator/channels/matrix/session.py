@@ -557,7 +557,10 @@ class MatrixSession:
         await self._request(self._client.room_redact(room_id, event_id, tx_id=secrets.token_hex(10)))
 
     async def max_file_bytes(self) -> int | None:
-        """Return the size of the largest file that the homeserver accepts; None if it does not report it."""
+        """Return the bytes of the largest file that the homeserver accepts.
+
+        None if the homeserver does not report them, answers with an error, or does not answer in time.
+        """
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 answer = await self._request(self._client.content_repository_config())

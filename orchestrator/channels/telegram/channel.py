@@ -147,6 +147,8 @@ class TelegramChannel:
         Raises (always, since only an error ends the connection):
             LoggedOut: Telegram has answered `MAX_TOKEN_REFUSALS` times in a row that the token is unknown.
             ChannelDown: it has answered that fewer times, or the connection broke for another reason.
+
+        Either may come inside an `ExceptionGroup`, which `ChannelConnection` unwraps.
         """
         await self._connection.status.record(
             state="connecting", account=f"@{stored_login.username}", next_try_ms=None
@@ -175,7 +177,7 @@ class TelegramChannel:
             self._token_refusals = 0
             raise
         finally:
-            self._bot = self._receiver = None
+            self._bot = self._receiver = None  # `_receive_updates` has set `_bot`
             await asyncio.shield(bot.shutdown())
 
     async def _receive_updates(self, bot: login.PollingBot, receiver: UpdateReceiver) -> None:
@@ -344,10 +346,13 @@ class TelegramChannel:
     async def _recall_parts(self, message_id: MessageId) -> None:
         """Remember the parts of a message that were sent at earlier attempts, also by an earlier process.
 
+        If there was no attempt, record in the outbox that one begins, with no part sent yet.
+
         Raises `ChannelDown` when the store cannot be used: without it, a part could be sent twice.
         """
         now_ms = self._context.clock.now_ms()
-        # In `by`, the outbox has the numbers of the sent parts with blanks between them: none at first.
+        # Telegram's note `by` about an attempt lists the numbers of the sent parts, with blanks between them:
+        # none at first.
         try:
             first_try = await self._context.database.write(
                 lambda tx: outbox.note_try(tx, message_id, by="", now_ms=now_ms)
@@ -361,7 +366,8 @@ class TelegramChannel:
     async def _store_parts(self, message_id: MessageId, message_numbers: Sequence[MessageId]) -> None:
         """Store Telegram's numbers of the parts of a message that were sent so far, for a later attempt.
 
-        An error of the store is only logged: this process remembers the parts, and sends the others.
+        They become the outbox's note about the attempt, in which `_recall_parts` finds them. An error of the
+        store is only logged: this process remembers the parts, and sends the others.
         """
         sent_parts, now_ms = " ".join(message_numbers), self._context.clock.now_ms()
         try:
@@ -510,8 +516,8 @@ class TelegramChannel:
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
         """Show the typing sign in a chat; Telegram hides it after five seconds, or with the next message.
 
-        Nothing is sent to hide it, while Telegram is down, or for an address of another channel. An error is
-        only logged.
+        Nothing is sent if `is_typing` is False, if Telegram is down, or if `jid` belongs to another channel.
+        An error is only logged.
         """
         if self._bot is None or not is_typing or not self.owns(jid):
             return

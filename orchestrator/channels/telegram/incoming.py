@@ -223,7 +223,7 @@ class UpdateReceiver:
         old, new = (ChatJid(f"{PREFIX}{chat_id}") for chat_id in (move.old, move.new))
         try:
             await move_chat(self._context, old, new, cursor=position)
-        except ChannelRefused as error:
+        except ChannelRefused as error:  # raised after the position was stored and the owner notified
             log.warning("telegram.chat_not_moved", chat=old, to=new, reason=str(error))
 
     def _read(self, update: dict[str, Any]) -> ChatUpdate | ChatMove | PollAnswer | None:

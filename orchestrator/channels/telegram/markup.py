@@ -26,7 +26,7 @@ MARKS = {
 MAX_MARKS = 100
 """Marks that Telegram shows of a message; it drops the rest."""
 MAX_CLUSTER_CHARS = 32
-"""Most characters that combine to one visible sign; only hostile texts have longer ones."""
+"""Most characters that combine to one visible character; only hostile texts have longer ones."""
 LINK_SCHEMES = ("http://", "https://", "mailto:", "tg://")
 
 
@@ -95,15 +95,15 @@ def split_text(text: str, marks: Sequence[Mark], *, max_units: int) -> list[tupl
     """Cut a text into pieces of at most `max_units` UTF-16 units and `MAX_MARKS` marks, for one message each.
 
     Return the text and the marks of each piece. The text is cut at white space if possible. A mark across a
-    cut is in both pieces. A sign that people see as one, such as an emoji of several characters, is not cut.
+    cut is in both pieces. A visible character, such as an emoji of several code points, is not cut.
     """
-    signs = _visible_signs(text)
-    unit_offsets = list(accumulate((utf16_units(sign) for sign in signs), initial=0))
+    characters = _visible_characters(text)
+    unit_offsets = list(accumulate((utf16_units(character) for character in characters), initial=0))
     pieces, begin = [], 0
-    while begin < len(signs):
-        end = _piece_end(signs, unit_offsets, marks, begin, max_units)
-        piece = "".join(signs[begin:end])
-        is_whole_text = begin == 0 and end == len(signs)
+    while begin < len(characters):
+        end = _piece_end(characters, unit_offsets, marks, begin, max_units)
+        piece = "".join(characters[begin:end])
+        is_whole_text = begin == 0 and end == len(characters)
         if not is_whole_text:  # a text that is sent uncut keeps its white space
             piece = piece.rstrip()
         if piece:
@@ -112,34 +112,34 @@ def split_text(text: str, marks: Sequence[Mark], *, max_units: int) -> list[tupl
             )
         begin = end
         # White space at a cut is left out.
-        while begin < len(signs) and signs[begin].isspace():
+        while begin < len(characters) and characters[begin].isspace():
             begin += 1
     return pieces
 
 
-def _visible_signs(text: str) -> list[str]:
-    """Return a text as the list of signs that people see: letters, or emoji of several characters.
+def _visible_characters(text: str) -> list[str]:
+    """Return a text as the list of the characters that people see; an emoji may have several code points.
 
-    A sign of more than `MAX_CLUSTER_CHARS` is returned as its single characters.
+    One of more than `MAX_CLUSTER_CHARS` code points is returned as its single code points.
     """
     import regex
 
-    signs = []
+    characters = []
     for cluster in regex.findall(r"\X", text):
-        signs += [cluster] if len(cluster) <= MAX_CLUSTER_CHARS else list(cluster)
-    return signs
+        characters += [cluster] if len(cluster) <= MAX_CLUSTER_CHARS else list(cluster)
+    return characters
 
 
 def _piece_end(
-    signs: Sequence[str], unit_offsets: Sequence[int], marks: Sequence[Mark], begin: int, max_units: int
+    characters: Sequence[str], unit_offsets: Sequence[int], marks: Sequence[Mark], begin: int, max_units: int
 ) -> int:
-    """Return the index of the sign before which a piece of a text ends; it is after `begin`.
+    """Return the index of the visible character before which a piece of a text ends; it is after `begin`.
 
     Args:
-        signs: the text, as the signs that people see.
-        unit_offsets: the offset of each sign in UTF-16 units, and that of the end of the text.
+        characters: the text, as the characters that people see.
+        unit_offsets: the offset of each of them in UTF-16 units, and that of the end of the text.
         marks: the marks of the text, by their offsets.
-        begin: the index of the first sign of the piece.
+        begin: the index of the first character of the piece.
         max_units: the greatest length of the piece in UTF-16 units.
     """
     mark_begins = [mark.offset for mark in marks if mark.offset + mark.length > unit_offsets[begin]]
@@ -147,18 +147,18 @@ def _piece_end(
     marks_limit = mark_begins[MAX_MARKS] if len(mark_begins) > MAX_MARKS else unit_offsets[-1]
     end = begin + 1
     while (
-        end < len(signs)
+        end < len(characters)
         and unit_offsets[end + 1] - unit_offsets[begin] <= max_units
         and unit_offsets[end + 1] <= marks_limit
     ):
         end += 1
-    if end == len(signs):
+    if end == len(characters):
         return end
     # The piece ends at a line break or else at other white space, if that leaves it more than a quarter of
     # its greatest length.
     possible_ends = range(end, begin + (end - begin) // 4, -1)
-    line_break = next((index for index in possible_ends if signs[index] == "\n"), None)
-    white_space = next((index for index in possible_ends if signs[index].isspace()), end)
+    line_break = next((index for index in possible_ends if characters[index] == "\n"), None)
+    white_space = next((index for index in possible_ends if characters[index].isspace()), end)
     return line_break if line_break is not None else white_space
 
 

@@ -45,7 +45,7 @@ class MessageIds:
 
 
 async def of_bot(tx: Tx, bot_id: int) -> MessageIds:
-    """Return the ids of a bot's messages; those of the home's first bot have no ending.
+    """Return how ids of a bot's messages are formed; those of the home's first bot have no ending `.b…`.
 
     If no first bot is stored yet, one is stored: the bot that was used before, else this one.
     """

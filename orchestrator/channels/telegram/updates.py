@@ -73,6 +73,7 @@ class ChatUpdate:
     is_call: bool = False
     edits: int = 0
     sign: str = ""
+    """The emoji that it puts under the message that it answers."""
     file: TelegramFile | None = None
     thread: str = ""
     ignored: str = ""
@@ -225,12 +226,12 @@ def _reaction(update: Update) -> ChatUpdate | None:
     """
     reaction = update.message_reaction
     assert reaction is not None
-    signs = [
+    emojis = [
         reaction_type.emoji
         for reaction_type in reaction.new_reaction
         if isinstance(reaction_type, ReactionTypeEmoji)
     ]
-    if not signs or reaction.user is None:
+    if not emojis or reaction.user is None:
         return None
     return ChatUpdate(
         update_id=update.update_id,
@@ -242,7 +243,7 @@ def _reaction(update: Update) -> ChatUpdate | None:
         sender_name=reaction.user.full_name,
         sent_ms=int(reaction.date.timestamp() * 1000),
         answers=reaction.message_id,
-        sign=signs[-1],
+        sign=emojis[-1],
     )
 
 

@@ -565,8 +565,8 @@ class WhatsAppChannel:
     def _formatted(self, text: str, *, is_caption: bool, mention: ChatMember | None = None) -> str:
         """Return Markdown in WhatsApp's formatting, with the assistant's name before it.
 
-        The name is left out if the account is the assistant's own, or if an empty caption (`is_caption`) has
-        no text to put it before. `mention` is the person to mention in the text, if any.
+        The name is left out if the account is the assistant's own, and in an empty caption. `is_caption` says
+        that the text is the caption of a file. `mention` is the person to mention in the text, if any.
         """
         mentioned_address = addresses.parse(mention.jid) if mention else None
         if mention is not None and mentioned_address is not None:

@@ -56,7 +56,7 @@ class Contacts:
     def learn_addressing(self, chat: str, person: Address | None) -> None:
         """Record whether a chat addresses its members by LID or by phone number.
 
-        `person` is an address that the chat used for a member; another address, or None, is ignored.
+        `person` is an address that the chat used for a member. The address of a group, or None, is ignored.
         """
         if person is None or not person.is_person:
             return

@@ -190,9 +190,10 @@ def _content_fields(
 def _unreadable_fields(
     message: Message, fields: dict[str, Any], *, is_from_me: bool, people: Directory, me: OwnAccount
 ) -> dict[str, Any] | IgnoredEvent:
-    """Return the fields of `BridgeMessage` for content without text and file, or why to ignore the message.
+    """Return the fields of `BridgeMessage` for content that this program cannot read.
 
-    The text in them names the kind of the content, and the message never triggers the agent.
+    Their text says what kind of content it is, with the text in it, if any; the message never triggers the
+    agent. For a message without content that people are shown, return why to drop it.
 
     Args:
         message: the message.
@@ -301,8 +302,9 @@ def _referenced_message(
 def _vote_fields(
     poll_key: Any, vote: Vote, *, is_from_me: bool, people: Directory, me: OwnAccount
 ) -> dict[str, Any] | IgnoredEvent:
-    """Return the fields of `BridgeMessage` for a vote, or why to ignore it.
+    """Return the fields of `BridgeMessage` for a vote; for one that names no poll, return why to drop it.
 
+    The field `ignored` marks the message as one that never triggers the agent.
     The message quotes the poll that `poll_key`, WhatsApp's reference to a message, names. Its text has the
     chosen options in words, and `chosen` their hashes, by which the host knows them in a poll of its own.
 
@@ -460,7 +462,7 @@ def _chat_in(source: MessageSource) -> Address | None:
 def sender_of(event: MessageEvent | UndecryptableEvent) -> Address | None:
     """Return the address of an event's sender, by phone number if the event contains it.
 
-    None if the sender is a group, or no person.
+    None if the sender is a group, or if the event has neither a phone number nor a valid address for them.
     """
     source = event.Info.MessageSource
     sender, other_address = addresses.of(source.Sender), addresses.of(source.SenderAlt)

@@ -57,7 +57,10 @@ class _Vote:
 
 
 class MessageReader:
-    """Converts the bridge's messages to `Inbound`."""
+    """Converts the bridge's messages to `Inbound`.
+
+    The login's database has a mark for each message that this host sent: the host's own id of the message.
+    """
 
     def __init__(self, context: ChannelContext, login: NeonizeDatabase) -> None:
         """`login` is the database of the login, by which messages that this host sent are recognised."""
@@ -74,6 +77,7 @@ class MessageReader:
         Raises:
             ChannelDown: the login's database cannot be read now.
         """
+        # Only a message that this host sent has a mark.
         if message.is_from_me and await self._mark_of(message.id) is not None:
             return None
         quote = await self._quote(message.quote) if message.quote is not None else None
@@ -180,9 +184,9 @@ class MessageReader:
         return Read(chat=message.chat, message=message.id, author=message.sender)
 
     def _count_people(self, message: BridgeMessage, members: Sequence[ChatMember]) -> int | None:
-        """Return how many are in a message's chat, Andy included; None if that is not known.
+        """Return how many people may vote in a poll, Andy included; None if that is not known.
 
-        `members` are the stored members of the chat, empty if they are not known.
+        `message` is a vote in it. `members` are the stored members of its chat, empty if they are not known.
         """
         if not message.is_group:
             return 2
@@ -214,9 +218,9 @@ class MessageReader:
         """
         if message.chosen is None or message.quote is None:
             return None
-        mark = await self._mark_of(message.quote.id)
+        own_id = await self._mark_of(message.quote.id)
         async with self._context.database.reading() as tx:
-            poll = await polls.of_message(tx, MessageId(mark)) if mark is not None else None
+            poll = await polls.of_message(tx, MessageId(own_id)) if own_id is not None else None
         if poll is None:
             return None
         # A vote names options by their hashes.

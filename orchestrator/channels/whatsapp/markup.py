@@ -179,8 +179,9 @@ def _convert_marks(text: str, *, is_markdown: bool) -> str:
 def with_prefix(text: str, prefix: str, *, is_caption: bool) -> str:
     """Return the text with `prefix`, the assistant's name, before it.
 
-    An empty `prefix` changes nothing. A caption (`is_caption`) without text stays empty. A text that begins
-    with formatting which works only at the start of a line, such as a list, begins on a line of its own.
+    An empty `prefix` changes nothing. An empty text stays empty if it is a caption (`is_caption`). A text
+    that begins with formatting which works only at the start of a line, such as a list, begins on a line of
+    its own.
     """
     if not prefix or (is_caption and not text):
         return text

@@ -89,7 +89,7 @@ async def files_to_fetch(
     """Return the files that are to be fetched for a message: its own, and that of the message that it quotes.
 
     The quoted message's file is left out if that message is stored, since it was fetched then. Files larger
-    than `limit_bytes` are left out. `quote` is the quote as the host takes it, with the host's id.
+    than `limit_bytes` are left out. `quote` is `message.quote` with the id under which the host stores it.
     """
     files = [message.media]
     if quote is not None and message.quote is not None:

@@ -291,7 +291,9 @@ class NeonizeSession:
         try:
             self._emit(self._spool.add(message))
         except sqlite3.OperationalError:
-            self._unreadable[event.Info.ID] = timer  # so that the next call delivers it
+            # `_handle_events` calls this again until the spool can be written; without the entry, that would
+            # deliver nothing.
+            self._unreadable[event.Info.ID] = timer
             raise
 
     async def _read_vote(self, event: MessageEvent) -> Vote | None:
@@ -504,7 +506,7 @@ class NeonizeSession:
         self._spool.remove(acknowledgement.n)
 
     async def _mark_read(self, read: Read) -> None:
-        """Send the receipt that a message was read to its sender; ignore one with an invalid address."""
+        """Tell a message's sender by a receipt that it was read; do nothing if an address is invalid."""
         from neonize.utils.enum import ReceiptType
 
         chat, author = addresses.parse(read.chat), addresses.parse(read.author)

@@ -188,6 +188,8 @@ class Pairing:
             case PairingEnd():
                 self._publish(PairingProgress(state="failed", text=failure_text(report.text)))
             case StateReport():
+                # During pairing, the bridge reports a state only if another process uses the login, or if the
+                # library cannot be loaded.
                 self._publish(PairingProgress(state="failed", text=_sentence(report.reason)))
             case _:
                 log.warning("whatsapp.unexpected_report", kind=report.kind)

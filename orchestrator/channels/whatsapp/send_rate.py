@@ -82,9 +82,9 @@ class SendRateLimiter:
         return wait_ms
 
     def take_spare(self) -> bool:
-        """Count something less important than a message for the limits, such as a reaction.
+        """Return whether something less important than a message, such as a reaction, may be sent now.
 
-        Return whether it may be sent: only if half of the burst is free. Otherwise nothing is counted.
+        It may if half of the burst is free, and then counts for the limit of all chats.
         """
         if self._bucket.wait_ms(self._rate.burst - self._rate.burst // 2) > 0:
             return False

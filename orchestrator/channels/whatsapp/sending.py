@@ -192,7 +192,7 @@ class Sender:
             "document": MediaType.MediaDocument,
         }
         content = await asyncio.to_thread(Path(request.file).read_bytes)
-        # The keys depend on it: a phone can open the file only as what it was uploaded as.
+        # The keys depend on the media type: a phone can open the file only as what it was uploaded as.
         return WhatsappFile(content, await self._client.upload(content, media_types[shown_as(request)]))
 
     def _note_upload_ended(self, mark: str, upload: asyncio.Task[WhatsappFile]) -> None:
@@ -352,7 +352,7 @@ def file_message(request: SendRequest, uploaded: Any, *, size: int) -> Message:
             return Message(imageMessage=ImageMessage(**common, caption=request.text))
         case "video":
             return Message(videoMessage=VideoMessage(**common, caption=request.text))
-        case "audio":
+        case "audio":  # only without a text: `shown_as` makes a sound with one a document
             return Message(audioMessage=AudioMessage(**common))
     document = DocumentMessage(
         **common, caption=request.text, fileName=request.file_name, title=request.file_name

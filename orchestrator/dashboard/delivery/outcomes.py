@@ -94,7 +94,7 @@ class DeliveryOutcomes:
         """
         row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is None:
-            return Retry.AS_MESSAGES_ARE  # the outbox, as it does with every other message
+            return Retry.BY_OUTBOX  # the outbox, as it does with every other message
         if not row.status.is_open:
             return Retry.NEVER
         pause_ms = decision.pause_ms(row.attempts)
@@ -117,7 +117,7 @@ class DeliveryOutcomes:
             error=error,
         )
         after_commit(tx, self._wakeup.set)
-        return Retry.BY_NOTIFICATION  # at its `next_attempt_ms`
+        return Retry.BY_NOTIFICATION  # by `next_attempt_ms` of the notification
 
     async def note_ended(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> None:
         """Record that a notification's message will never be sent; other messages are ignored."""
