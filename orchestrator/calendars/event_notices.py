@@ -33,12 +33,12 @@ class EventNotices:
 
         It also looks for due messages whenever a calendar was read.
         """
-        with self._host.bus.listening() as events:
+        with self._host.bus.listening() as host_events:
             while True:
                 seconds = await self.queue_due()
                 try:
                     async with asyncio.timeout(seconds):
-                        while (await events.get()).kind != "calendar.read":
+                        while (await host_events.get()).kind != "calendar.read":
                             continue
                 except TimeoutError:
                     continue
