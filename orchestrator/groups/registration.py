@@ -318,7 +318,10 @@ async def check_name_is_free(tx: Tx, group: Group) -> None:
 
 
 def _as_read(name: str) -> str:
-    """Return a name without invisible differences: case, forms of a letter, zero-width marks."""
+    """Return a name in a form in which names that look alike are equal.
+
+    It is without upper case, other forms of a letter, and invisible characters.
+    """
     folded = normalized("NFKC", name).casefold()
     # Cf is the category of Unicode for invisible characters, such as zero-width marks.
     return "".join(character for character in folded if unicodedata.category(character) != "Cf")
@@ -443,7 +446,7 @@ async def _check_free(tx: Tx, wanted: Group) -> None:
 
 
 async def _give_chat(tx: Tx, wanted: Group, *, now_ms: int) -> None:
-    """Store the address of the group `wanted` as another chat of that group.
+    """Store one more chat of the group `wanted`; the address of that chat is `wanted.jid`.
 
     A request about the chat that waits for the owner's decision is settled by this.
     """
