@@ -83,7 +83,8 @@ def checked_path(path: str) -> str:
     """Return a relative path unchanged.
 
     Raises:
-        TreeError: it is too long or deep, or has a part that is empty, `.`, `..`, or begins with `PARTIAL`.
+        TreeError: no file can have it (`_can_be_name`), it is too deep, or a part of it is empty, `.`, `..`,
+            or begins with `PARTIAL`.
     """
     parts = path.split("/")
     is_valid = (
@@ -238,7 +239,7 @@ def _readable(
 
 
 def _unread(info: os.stat_result) -> Entry:
-    """Return the entry of a file that is too large to read or cannot be read, for `ScanLimits.allows_unread`.
+    """Return the entry of a file without its content: too large, unreadable, or the caller wants no read.
 
     Its device, inode and times stand in place of a hash: a change of the file changes its size or these.
     """

@@ -377,8 +377,8 @@ class Setup:
             """Store the service and choose its model for all kinds of work."""
             await models.add(tx, service, now_ms=now_ms)
             models_for_all = [ChosenModel(WorkKind.ALL, chosen)]
-            # A gateway, a server in front of Anthropic's that `.env` may name, matters only for a model of
-            # Anthropic's, and the model that is chosen here is of another service.
+            # A gateway is a service of `.env` whose models may have any names; the model that is chosen here
+            # is of another service.
             await model_choices.choose(tx, WorkKind.ALL, models_for_all, has_gateway=False, now_ms=now_ms)
 
         answer = f"{chosen} at {service.url} is chosen. 'andy models test {service.name}' says what it can."

@@ -384,7 +384,7 @@ class LiveRun:
     started_wall_ms: int = 0
     """When the run started, by the wall clock in epoch milliseconds; 0 for an abandoned one."""
     is_worn: bool = False
-    """Whether it takes no further turn: it is too old, its group was changed, or its image was replaced."""
+    """Whether it takes no further turn: too old, its group is gone or changed, or its image was replaced."""
     turn_id: TurnId | None = None
     """The turn that it is started for, while the store still lists that turn as queued."""
     is_awaited: bool = False

@@ -191,7 +191,8 @@ async def apply(
     Raises:
         UnknownGroup: there is no such group.
         ConfigRefused, GroupChangeRefused, ProfileRefused: the text cannot be stored; also what
-            `check_settings` refuses. `GroupChangeRefused` also for a memory file that is too large.
+            `check_settings` refuses. `GroupChangeRefused` also if the present text has
+            `memory_templates.MAX_READ_BYTES` or more.
         OSError: the memory file cannot be written. After any of these errors, nothing is changed. An error of
             `check` is passed on.
     """

@@ -318,9 +318,9 @@ async def check_name_is_free(tx: Tx, group: Group) -> None:
 
 
 def _as_read(name: str) -> str:
-    """Return a name in a form in which names that look alike are equal.
+    """Return a name in the form in which `check_name_is_free` compares names.
 
-    It is without upper case, other forms of a letter, and invisible characters.
+    Upper case, other Unicode forms of a letter, and invisible characters make no difference in it.
     """
     folded = normalized("NFKC", name).casefold()
     # Cf is the category of Unicode for invisible characters, such as zero-width marks.

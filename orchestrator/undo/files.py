@@ -259,8 +259,8 @@ class GroupFiles:
 
         Both are fields of an entry; None stands for no entry. Return whether the path has the state `target`
         afterwards. A path in any other state than these two is left unchanged, so a repetition changes
-        nothing. A directory that was to be removed, but is still there, has other files, and counts as done.
-        A failure is logged, and the result is False.
+        nothing. If `target` is None, a directory that stays counts as done: others may have put files into
+        it. A failure is logged, and the result is False.
         """
         with self._folders[folder].lock:
             try:

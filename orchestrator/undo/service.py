@@ -452,7 +452,7 @@ async def _messages_of(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -> list
 
 
 async def _queued_turns(tx: Tx, effects: Sequence[RowEffect]) -> list[Turn]:
-    """Return the turns that a turn with these effects has queued: scheduled tasks that run at once."""
+    """Return the turns that a turn with these effects has queued, such as runs of scheduled tasks."""
     numbers = [
         TurnId(effect.key[0]) for effect in effects if effect.table == "turns" and effect.before is None
     ]

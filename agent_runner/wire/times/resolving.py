@@ -232,7 +232,7 @@ def _day_alone(parts: Parts, now: datetime, policy: TimePolicy) -> DateOnly:
     If all are past, return the last. Raises `_Refused` if the named day does not exist, a time of day is
     needed, or the parts name a date and another weekday than that of the date.
     """
-    # `half` is set here only if the policy has no time for that part of the day, such as the evening: then an
+    # `half` is set here only if the policy has no time for that part of the day, as usually for `am`: then an
     # hour is needed. So it is if nothing is named.
     if parts.half is not None or not parts.written():
         raise _Refused(Reason.NEEDS_CLOCK)

@@ -337,7 +337,7 @@ def _deadline_text(view: View, deadline: Deadline, zone: ZoneInfo) -> str:
 
 
 def _moment_text(view: View, at_ms: int, zone: ZoneInfo) -> str:
-    """Return a time in `zone` as people read it: `Tue 24 Nov 18:00`, with the year if it is another one.
+    """Return a time in `zone` as people read it: `Tue 24 Nov 18:00`, with its year unless it is the present.
 
     The date stands there even for today: the text is compared with the one that a page showed, maybe on an
     earlier day.
