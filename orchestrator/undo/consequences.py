@@ -34,7 +34,7 @@ async def cancel_outdated_alerts(tx: Tx, effects: Sequence[RowEffect], *, now_ms
                 now_ms=now_ms,
                 status=NotificationStatus.CANCELLED,
                 cancelled_ms=now_ms,
-                cancel_reason=DEADLINE_MOVED,
+                cancel_reason=DEADLINE_MOVED,  # one of the rules' own reasons: no person has cancelled it
             )
 
 
