@@ -222,9 +222,10 @@ def _items(lines: Sequence[str]) -> list[Item]:
 def _find(items: Sequence[Item], which: str, *, is_done: bool = False) -> Item:
     """Return the entry that `which` means: one with this text, else this number, else one that contains it.
 
-    `is_done` says whether a done entry is meant, or an open one. If several have the text, the first of that
-    kind is returned; only entries of that kind are searched for one that contains it. Raises `ListError` if
-    no entry fits, or several contain it.
+    `is_done` says whether a done entry is looked for, or an open one. An entry with the text or number is
+    returned in either state; of several with the text, the first in the wanted state, if there is one. Only
+    entries in the wanted state are searched for one that contains `which`. Raises `ListError` if no entry
+    fits, or several contain it.
     """
     which = which.strip().casefold()
     same = [item for item in items if item.text.casefold() == which]

@@ -129,7 +129,7 @@ def _decision_in(output: bytes) -> dict[str, Any]:
 def _with_data(turn: TurnOrder, data: Any) -> TurnOrder:
     """Return the turn with the data that its check has found at the end of the prompt; unchanged for None.
 
-    Halves of characters, which a model service refuses, become `?`.
+    Lone surrogates (halves of a UTF-16 pair), which a model service refuses, become `?`.
     """
     if data is None:
         return turn

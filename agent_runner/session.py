@@ -123,7 +123,7 @@ class RunnerSession:
         turn = await self._inbox.next()
         if turn is not None:
             self._order = self._order.begun_by(turn)
-            self._noticing.begin(self._order)
+            self._noticing.use_order(self._order)
             # The agent gets the new order only in `_answer`: an error or a timeout there fails this turn, and
             # is reported as its end. Here nothing would be reported of it.
             self._is_order_pending = True
@@ -172,6 +172,7 @@ class RunnerSession:
         """
         if self._is_order_pending:
             self._is_order_pending = False
+            # False if the agent is not ready to answer by this order: then it is started below.
             self._is_started = await self._agent.begin(self._order)
         # The acknowledgement says how the conversation goes on, which is known once the agent has started. A
         # turn with a check starts the agent only if there is something to do.

@@ -130,8 +130,8 @@ class Orchestrator:
         """Start the proxies that containers reach the internet and models by; `stack` closes them.
 
         The host's other ports are blocked for containers, where the runtime has a firewall for that.
-        `_build_features` needs what this sets up: `orders`, which describes containers to start, and
-        `redactor`, which removes the host's secrets.
+        `_build_features` comes after this: it needs what `ContainersFeature.connect` sets up, which is
+        `orders`, which describes containers to start, and `redactor`, which removes the host's secrets.
         """
         self._proxies = ContainerProxies(
             self._host,

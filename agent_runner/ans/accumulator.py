@@ -1,4 +1,4 @@
-"""Build notifications from one subscriber's events: batched in windows, equal events counted, none lost."""
+"""Build batches of notices from one subscriber's events: equal events are counted, and none is lost."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class _Delivery:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Batch:
-    """The entries that wait for the same delivery, and the time of the first in epoch milliseconds."""
+class _OpenBatch:
+    """A batch that still takes entries, and the time of the first in epoch milliseconds."""
 
     first_ms: int
     entries: list[NoticeEntry] = field(default_factory=list)
@@ -41,10 +41,10 @@ class _Batch:
 class Accumulator:
     """Collects the events of one subscriber. It reads no clock: times come with the events and as `now_ms`.
 
-    A batch becomes a notification when it is full, when its window ends or when its injection point is
-    drained. A repeated event inside the dedupe window is counted instead of added; if it was delivered
-    already, it is delivered again with the whole count at every third occurrence, when the window ends, or in
-    the next turn.
+    Events for the same delivery are collected in an open batch. It is closed, and becomes a `NoticeBatch`,
+    when it is full, when its window ends or when its injection point is drained. A repeated event inside the
+    dedupe window is counted instead of added; if it was delivered already, it is delivered again with the
+    whole count at every third occurrence, when the window ends, or in the next turn.
     """
 
     def __init__(self, subscriber: Subscriber, *, most_waiting: int = MAX_WAITING) -> None:
@@ -54,13 +54,13 @@ class Accumulator:
         """
         self.subscriber = subscriber
         self._most_waiting = most_waiting
-        self._batches: dict[_Delivery, _Batch] = {}
+        self._open: dict[_Delivery, _OpenBatch] = {}
         self._remembered: dict[str, tuple[int, NoticeEntry]] = {}
         """Map the keys of events to the time in milliseconds of the first and its entry, the oldest first."""
-        self._ready: list[NoticeBatch] = []
-        """The notifications that wait for their point or their delivery."""
+        self._closed: list[NoticeBatch] = []
+        """The closed batches that wait for their point or their delivery."""
         self._waiting = 0
-        """The number of entries in batches and notifications that were not delivered."""
+        """The number of entries in open and closed batches that were not delivered."""
         self._newest: dict[str, NoticeEntry] = {}
         """Map each type to its entry that was added last, while that entry waits."""
 
@@ -72,8 +72,8 @@ class Accumulator:
     @property
     def pending(self) -> int:
         """Return how many of the accepted events, repeated ones included, are not delivered yet."""
-        entries = [entry for batch in self._batches.values() for entry in batch.entries]
-        entries += [entry for notification in self._ready for entry in notification.entries]
+        entries = [entry for open_batch in self._open.values() for entry in open_batch.entries]
+        entries += [entry for batch in self._closed for entry in batch.entries]
         entries += [entry for _, entry in self._remembered.values() if not entry.is_waiting]
         return sum(entry.count - entry.delivered_count for entry in entries)
 
@@ -105,12 +105,10 @@ class Accumulator:
         """Close the batch and dedupe windows that have ended by `now_ms`."""
         window_ms = self.subscriber.batching.window_ms
         ended = [
-            delivery
-            for delivery, batch in self._batches.items()
-            if _is_over(batch.first_ms, window_ms, now_ms)
+            delivery for delivery, batch in self._open.items() if _is_over(batch.first_ms, window_ms, now_ms)
         ]
         for delivery in ended:
-            self._flush(delivery)
+            self._close(delivery)
         dedupe_ms = self.subscriber.batching.dedupe_window_ms
         # The oldest come first in a dict, so the loop ends at the first window that is still open.
         while self._remembered:
@@ -120,14 +118,15 @@ class Accumulator:
             self._forget(key, now_ms)
 
     def due(self, points: Collection[InjectAt]) -> list[NoticeBatch]:
-        """Turn the batches for these points of a turn into notifications, and return all that are due.
+        """Close the open batches for these points of a turn, and return all batches that are due.
 
-        A notification stays due, and is returned again, until `mark_delivered` reports its delivery.
+        A batch is due from its own point on, and is returned again, until `mark_delivered` reports its
+        delivery.
         """
-        for delivery in [delivery for delivery in self._batches if delivery.inject_at in points]:
-            self._flush(delivery)
-        self._ready = [notification.at(points) for notification in self._ready]
-        return [notification for notification in self._ready if notification.is_due]
+        for delivery in [delivery for delivery in self._open if delivery.inject_at in points]:
+            self._close(delivery)
+        self._closed = [batch.due_at(points) for batch in self._closed]
+        return [batch for batch in self._closed if batch.is_due]
 
     def carry_over(self, now_ms: int) -> None:
         """Make everything undelivered due at the next opportunity, because a turn has ended.
@@ -136,26 +135,30 @@ class Accumulator:
         """
         for key in list(self._remembered):
             self._forget(key, now_ms)
-        self.due(POINTS)  # called for its effect: all batches become notifications, which stay due
+        self.due(POINTS)  # called for its effect: all batches are closed, and stay due
 
     def mark_delivered(self, batch: NoticeBatch) -> None:
-        """Record that the entries of a notification were delivered; they may be only the first part of it."""
+        """Record that the entries of a batch were delivered; they may be only its first part.
+
+        The other entries of that batch go on waiting.
+        """
         # The earlier count is stored, because `take_back` undoes the delivery when the turn fails.
         for entry in batch.entries:
             entry.delivered_before = entry.delivered_count
             entry.delivered_count = entry.count
             entry.is_waiting = False
             self._waiting -= 1
+            # Later events must not be counted in it: `_newest` has only entries that still wait.
             if self._newest.get(entry.event.type) is entry:
                 del self._newest[entry.event.type]
         remainders = (
-            replace(ready, entries=tuple(entry for entry in ready.entries if entry.is_waiting))
-            for ready in self._ready
+            replace(closed, entries=tuple(entry for entry in closed.entries if entry.is_waiting))
+            for closed in self._closed
         )
-        self._ready = [remainder for remainder in remainders if remainder.entries]
+        self._closed = [remainder for remainder in remainders if remainder.entries]
 
     def take_back(self, batch: NoticeBatch) -> None:
-        """Make the entries of a notification due again, because their turn has failed after the delivery."""
+        """Make the entries of a batch due again, because their turn has failed after the delivery."""
         # An entry that waits again was repeated after the delivery, and would otherwise be delivered twice.
         taken_back = tuple(entry for entry in batch.entries if not entry.is_waiting)
         for entry in taken_back:
@@ -163,7 +166,7 @@ class Accumulator:
             self._newest.setdefault(entry.event.type, entry)
         self._waiting += len(taken_back)
         if taken_back:
-            self._ready.append(replace(batch, entries=taken_back))
+            self._closed.append(replace(batch, entries=taken_back))
 
     def _remember(self, key: str, entry: NoticeEntry, now_ms: int) -> None:
         """Add an entry, and remember it under `key` to count its repetitions.
@@ -198,18 +201,18 @@ class Accumulator:
         self._waiting += 1
         self._newest[entry.event.type] = entry
         delivery = _delivery_of(self.subscriber, entry.event)
-        batch = self._batches.setdefault(delivery, _Batch(first_ms=now_ms))
+        batch = self._open.setdefault(delivery, _OpenBatch(first_ms=now_ms))
         batch.entries.append(entry)
         # A critical event waits for no window: the model may be about to repeat the mistake.
         is_urgent = delivery.priority == "critical" or entry.event.severity == EventLevel.CRITICAL
         batching = self.subscriber.batching
         if is_urgent or not batching.window_ms or len(batch.entries) >= batching.max_size:
-            self._flush(delivery)
+            self._close(delivery)
 
-    def _flush(self, delivery: _Delivery) -> None:
-        """Close the batch for a delivery: it becomes a notification, which waits for its point."""
-        batch = self._batches.pop(delivery)
-        self._ready.append(
+    def _close(self, delivery: _Delivery) -> None:
+        """Close the open batch for a delivery: it becomes a `NoticeBatch`, which waits for its point."""
+        batch = self._open.pop(delivery)
+        self._closed.append(
             NoticeBatch(
                 subscriber=self.subscriber,
                 priority=delivery.priority,

@@ -39,7 +39,7 @@ class DeferredNotices:
 
     def __init__(self) -> None:
         self._awaiting: dict[int, _Awaiting] = {}
-        self._spent: dict[Condition, set[int]] = {}
+        self._notices_made_due: dict[Condition, set[int]] = {}
         """Map each condition that made notices due, and has not been false since, to the notices' ids."""
 
     def __len__(self) -> int:
@@ -57,8 +57,8 @@ class DeferredNotices:
     def rearm(self, facts: TurnFacts) -> None:
         """Let the conditions that are false by these facts make notices due again."""
         # While a condition stays true, as for a window that stays full, it counts once.
-        for condition in [spent for spent in self._spent if not holds(spent, facts)]:
-            del self._spent[condition]
+        for condition in [used for used in self._notices_made_due if not holds(used, facts)]:
+            del self._notices_made_due[condition]
 
     def due(self, facts: TurnFacts) -> list[Notice]:
         """Remove and return the notices that are due by these facts, in the order of their adding."""
@@ -67,7 +67,7 @@ class DeferredNotices:
         for awaiting in due:
             del self._awaiting[awaiting.notice.id]
             if awaiting.condition is not None:
-                self._spent.setdefault(awaiting.condition, set()).add(awaiting.notice.id)
+                self._notices_made_due.setdefault(awaiting.condition, set()).add(awaiting.notice.id)
         return [awaiting.notice for awaiting in due]
 
     def drop(self, notice_id: int) -> None:
@@ -77,12 +77,12 @@ class DeferredNotices:
     def _is_due(self, awaiting: _Awaiting, facts: TurnFacts) -> bool:
         """Return whether a waiting notice is due: its tool has ended, or its condition is true.
 
-        A condition that has made notices due counts for no others, until it has been false; for the same
-        notices, which a failed turn may have returned, it counts again.
+        A condition that stays true makes no further notices due after its first ones. Those may become due by
+        it again, because the host passes them again after a failed turn.
         """
         if awaiting.condition is not None:
-            spent_by = self._spent.get(awaiting.condition)
-            return holds(awaiting.condition, facts) and (spent_by is None or awaiting.notice.id in spent_by)
+            made_due = self._notices_made_due.get(awaiting.condition)
+            return holds(awaiting.condition, facts) and (made_due is None or awaiting.notice.id in made_due)
         tool = awaiting.notice.tool_name  # empty for a notice that waits for any tool
         return bool(facts.completed_tools) if not tool else is_among(tool, facts.completed_tools)
 

@@ -73,7 +73,7 @@ class EventQueue:
             self._dropped.clear()
             self._pending.append(event)
         events, self._pending = self._pending, []
-        self._has_errors_alone = False
+        self._has_errors_alone = False  # the queue is empty now
         return events
 
     def _make_room(self) -> None:
@@ -89,9 +89,10 @@ class EventQueue:
         self._has_errors_alone = len(self._pending) >= self._limit
 
     def _dropped_event(self) -> NoticeEvent:
-        """Return the event that counts the dropped events by type, and log their number.
+        """Return the event that reports how many events were dropped, and log the same text.
 
-        It is as severe as the worst of them, and a warning at least.
+        It names the ten most frequent types, each with its count, and is as severe as the worst dropped
+        event, at least a warning.
         """
         types: Counter[str] = Counter()
         for (_, event_type), count in self._dropped.items():
@@ -102,7 +103,7 @@ class EventQueue:
         logger.warning("%d events were dropped: %s", total, listed)
         return NoticeEvent(
             type=DROPPED,
-            source="bus",
+            source="bus",  # the name of this queue in the settings of subscribers
             severity=max(EventLevel.WARNING, worst),
             timestamp=self._now(),
             payload={"count": total, "types": listed, "message": f"{total} events were dropped: {listed}"},

@@ -1,4 +1,4 @@
-"""Write notifications as text for a model, with a template or without one; the text is never empty."""
+"""Write batches of notices as text for a model, with a template or without one; the text is never empty."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ FIELDS_WITHOUT_TEMPLATE = 5
 """Most fields of a payload in the text about one event without a template."""
 
 Source = Callable[[NoticeBatch], str | None]
-"""A function that returns the text of a notification's template, or None if there is none."""
+"""A function that returns the text of a batch's template, or None if there is none."""
 
 
 class Formatter:
-    """Formats notifications with Jinja2 templates; without one if it is missing or fails.
+    """Formats batches of notices with Jinja2 templates; without one if it is missing or fails.
 
     `text` may run in a thread.
     """
 
     def __init__(self, source: Source) -> None:
-        """`source` returns the text of a notification's template, or None if there is none."""
+        """`source` returns the text of a batch's template, or None if there is none."""
         self._source = source
         self._compiled: dict[str, Template] = {}
         self._broken: set[str] = set()
@@ -52,35 +52,35 @@ class Formatter:
         self._compiled.clear()
         self._broken.clear()
 
-    def text(self, notification: NoticeBatch) -> str:
-        """Return the text of a notification.
+    def text(self, batch: NoticeBatch) -> str:
+        """Return the text of a batch of notices.
 
         No value in it can start a new line, or close the tag that `renderer` puts around all notices.
         """
-        entries = [FormattedEntry.of(entry) for entry in notification.entries]
-        text = self._from_template(notification, entries) or plain(entries)
-        if notification.notice_id is not None:
-            text = f"{text} (notice {notification.notice_id})"
+        entries = [FormattedEntry.of(entry) for entry in batch.entries]
+        text = self._from_template(batch, entries) or plain(entries)
+        if batch.notice_id is not None:
+            text = f"{text} (notice {batch.notice_id})"
         # Done last, because template and payload could both contain that closing tag.
         return without_tags(text)
 
-    def _from_template(self, notification: NoticeBatch, entries: Sequence[FormattedEntry]) -> str:
-        """Return the text that the notification's template makes; empty if there is none or it fails.
+    def _from_template(self, batch: NoticeBatch, entries: Sequence[FormattedEntry]) -> str:
+        """Return the text that the batch's template makes; empty if there is none or it fails.
 
-        `entries` are the notification's entries as templates get them.
+        `entries` are the batch's entries as templates get them.
         """
-        source = self._source(notification)
+        source = self._source(batch)
         if source is None:
             return ""
         try:
-            return _cut(self._template(source).render(_variables(notification, entries)).strip(_BLANKS))
+            return _cut(self._template(source).render(_variables(batch, entries)).strip(_BLANKS))
         except Exception as error:  # noqa: BLE001  # the notice is delivered even if its template fails
-            self._log_once(notification, error)
+            self._log_once(batch, error)
             return ""
 
-    def _log_once(self, notification: NoticeBatch, error: Exception) -> None:
+    def _log_once(self, batch: NoticeBatch, error: Exception) -> None:
         """Log that a template fails, once until `renew`."""
-        template = f"{notification.subscriber.output.template} of {notification.subscriber.id}"
+        template = f"{batch.subscriber.output.template} of {batch.subscriber.id}"
         if template not in self._broken:
             self._broken.add(template)
             reason = one_line(str(error))
@@ -98,10 +98,10 @@ class Formatter:
         return self._compiled[source]
 
 
-def _variables(notification: NoticeBatch, entries: Sequence[FormattedEntry]) -> dict[str, Any]:
-    """Return the variables that a template can use, by name; `entries` are the notification's entries."""
+def _variables(batch: NoticeBatch, entries: Sequence[FormattedEntry]) -> dict[str, Any]:
+    """Return the variables that a template can use, by name; `entries` are the batch's entries."""
     return {
-        "notification": notification,
+        "notification": batch,
         "event": entries[0],
         "events": entries,
         "count": sum(entry.count for entry in entries),

@@ -36,12 +36,12 @@ class LazyNotices:
     """The notices of a run, loaded when something needs them. There is one per run."""
 
     def __init__(self, order: RunOrder, workspace: Workspace, *, make: Make = _make) -> None:
-        """The rules are built for the run of `order`, in the group of `workspace`.
+        """Set up the notices for the run of `order`, in the group of `workspace`; nothing is loaded yet.
 
-        `make` builds them; it may take long, and is called in a thread.
+        `make` builds their rules when they are loaded; it may take long, and is called in a thread.
         """
         self.rules: NoticeRules | None = None
-        """The loaded notices; None until they are loaded."""
+        """The run's notices with the rules that find its events; None until they are loaded."""
         self._order = order
         self._workspace = workspace
         self._make = make
@@ -71,10 +71,11 @@ class LazyNotices:
         """
         return bool(self._order.turn.notices) or self._order.restore.mode != "fresh"
 
-    def begin(self, order: RunOrder) -> None:
-        """Set the order for which the rules will be built: the first turn's, not that of the start ahead.
+    def use_order(self, order: RunOrder) -> None:
+        """Set the order for which the rules will be built, in place of the one that `__init__` got.
 
-        Call it before the rules are loaded: loaded rules do not change.
+        A run that was started ahead gets its final order with its first turn. Call this before the rules are
+        loaded: loaded rules do not change.
         """
         self._order = order
 

@@ -74,9 +74,10 @@ class RunNotices:
         self._of_host: dict[int, Notice] = {}
         """The host's notices of this turn, by id."""
         self._delivered: list[DeliveredNotice] = []
-        self._read_batches: list[NoticeBatch] = []
-        """The deliveries of this turn. If the turn fails, the notices that come from the run itself, and not
-        from the host, become due again.
+        """Reports to the host about the notices that the model got in this turn."""
+        self._shown: list[NoticeBatch] = []
+        """The batches that those reports are about. If the turn fails, those that come from the run itself,
+        and not from the host, become due again.
         """
         self._arrived: list[tuple[Notice, InjectAt]] = []
         """The host's notices that were not passed on yet, each with the point of its delivery."""
@@ -134,7 +135,7 @@ class RunNotices:
     def withdraw(self, notice_id: int) -> None:
         """Remove a notice of the host that was cancelled or acknowledged, so that it is not delivered."""
         self._of_host.pop(notice_id, None)
-        self._arrived = [(notice, at) for notice, at in self._arrived if notice.id != notice_id]
+        self._arrived = [(notice, point) for notice, point in self._arrived if notice.id != notice_id]
         self._deferred.drop(notice_id)
         self._registry.withdraw(notice_id)
 
@@ -169,8 +170,9 @@ class RunNotices:
         self.facts = replace(self.facts, completed_tools=self.facts.completed_tools | {name})
 
     def begin_turn(self, notices: Iterable[Notice] = ()) -> None:
-        """Open a turn with the host's notices; earlier undelivered events are due at its first point."""
+        """Open a turn with the host's notices; earlier undelivered events are due at its first `drain`."""
         self.end_turn()  # a turn that was cut off has not been closed
+        # Some may be left from a turn before that, if no `drain` has passed them on yet.
         self._left_over = [*(self._left_over or ()), *self.events.drain_pending()]
         self._delivered = []
         self.give(notices)
@@ -183,9 +185,9 @@ class RunNotices:
         again.
         """
         if not is_well:
-            for batch in self._read_batches:
+            for batch in self._shown:
                 self._registry.take_back(batch.beyond_turn())
-        self._read_batches.clear()
+        self._shown.clear()
         ended = TurnNotices(delivered=self.delivered, returned=self.returned)
         for notice_id in self.returned:
             self.withdraw(notice_id)
@@ -252,7 +254,8 @@ class RunNotices:
     def _collect(self) -> None:
         """Pass the events and notices that have arrived since the last call to the subscribers.
 
-        A notice that waits is passed on once its tool has ended or its condition is true.
+        A notice that waits is passed on once its tool has ended or its condition is true. Then the ended
+        tools are forgotten.
         """
         if self._left_over is not None:
             # What was not delivered before this turn is due at once, so it waits for no window.
@@ -261,11 +264,11 @@ class RunNotices:
             self._left_over = None
         self._registry.accept(self.events.drain_pending())
         arrived, self._arrived = self._arrived, []
-        for notice, at in arrived:
+        for notice, point in arrived:
             if awaits(notice):
                 self._await(notice)
             else:
-                self._hand_over(notice, at)
+                self._hand_over(notice, point)
         for notice in self._deferred.due(self.facts):
             self._hand_over(notice, "immediate")
         self._consume_tools()
@@ -277,14 +280,17 @@ class RunNotices:
         except BadCondition as error:
             logger.warning("notice %d is not delivered: %s", notice.id, one_line(str(error)))
 
-    def _hand_over(self, notice: Notice, at: InjectAt) -> None:
-        """Pass a notice of the host on to its subscriber; log one that is no valid event."""
+    def _hand_over(self, notice: Notice, point: InjectAt) -> None:
+        """Pass a notice of the host on to its subscriber, to be delivered at a point of a turn.
+
+        One that is no valid event is only logged.
+        """
         try:
             event = _event_of(notice)
         except (ValueError, OverflowError) as error:
             logger.warning("notice %d is not delivered: %s", notice.id, one_line(str(error)))
             return
-        self._registry.give(notice.id, event, priority=notice.priority, at=at, count=notice.count)
+        self._registry.give(notice.id, event, priority=notice.priority, at=point, count=notice.count)
 
     def _consume_tools(self) -> None:
         """Forget which tools have ended: each end counts at one `drain` only."""
@@ -293,15 +299,15 @@ class RunNotices:
     def _commit(self, injection: RenderedNotices) -> str:
         """Record the notices of a rendered text as delivered, and return the text."""
         for rendered in injection.delivered:
-            self._registry.mark_delivered(rendered.notification)
-            if rendered.text is not None:
-                self._delivered.append(_delivered_notice(rendered.notification, rendered.text))
-                self._read_batches.append(rendered.notification)
+            self._registry.mark_delivered(rendered.batch)
+            if rendered.text is not None:  # None for a batch that the text only counts
+                self._delivered.append(_delivered_notice(rendered.batch, rendered.text))
+                self._shown.append(rendered.batch)
         return injection.text
 
-    def _template_of(self, notification: NoticeBatch) -> str | None:
-        """Return the text of a notification's template; None if there is none."""
-        return self._subscribers.template_named(notification.subscriber)
+    def _template_of(self, batch: NoticeBatch) -> str | None:
+        """Return the text of a batch's template; None if there is none."""
+        return self._subscribers.template_named(batch.subscriber)
 
     def _now_ms(self) -> int:
         """Return the time in milliseconds since the epoch."""
@@ -324,11 +330,11 @@ def _event_of(notice: Notice) -> NoticeEvent:
     )
 
 
-def _delivered_notice(notification: NoticeBatch, text: str) -> DeliveredNotice:
-    """Return the report to the host about a notification that was delivered as this text."""
+def _delivered_notice(batch: NoticeBatch, text: str) -> DeliveredNotice:
+    """Return the report to the host about a batch that was delivered as this text."""
     return DeliveredNotice(
-        id=notification.notice_id,
-        event_type=notification.event_type,
-        priority=notification.priority,
+        id=batch.notice_id,
+        event_type=batch.event_type,
+        priority=batch.priority,
         text=text[:MAX_NOTICE_CHARS],
     )

@@ -28,7 +28,7 @@ class NoticeEntry:
     delivered_before: int = 0
     """The `delivered_count` before the last delivery, to restore it if the turn fails."""
     is_waiting: bool = False
-    """Whether the entry is in a batch or a notification that was not delivered yet."""
+    """Whether the entry is in an open or a closed batch that was not delivered yet."""
 
     @property
     def has_undelivered(self) -> bool:
@@ -53,7 +53,7 @@ class NoticeBatch:
 
     @property
     def urgency(self) -> tuple[int, int]:
-        """Return a sort key: more important notifications first, then older ones."""
+        """Return a sort key: more important batches first, then older ones."""
         return RANK[self.priority], self.entries[0].order
 
     @property
@@ -63,18 +63,18 @@ class NoticeBatch:
 
     @property
     def may_be_summed_up(self) -> bool:
-        """Whether the notification may be counted with others instead of being shown."""
+        """Whether the batch may be counted with others instead of being shown."""
         return self.priority == "low" and not self.is_addressed and self.notice_id is None
 
-    def at(self, points: Collection[InjectAt]) -> NoticeBatch:
-        """Return the notification, marked as due if its point of delivery is one of `points`."""
+    def due_at(self, points: Collection[InjectAt]) -> NoticeBatch:
+        """Return the batch, marked as due if its point is one of `points`; a due one stays due."""
         return replace(self, is_due=True) if self.inject_at in points and not self.is_due else self
 
     def beyond_turn(self) -> NoticeBatch:
-        """Return the notification without the entries about one turn, for after that turn has failed."""
+        """Return the batch without the entries about one turn, for after that turn has failed."""
         lasting = (entry for entry in self.entries if not entry.event.type.startswith(OF_ONE_TURN))
         return replace(self, entries=tuple(lasting))
 
     def first_half(self) -> NoticeBatch:
-        """Return the notification with the first half of its entries, at least one."""
+        """Return the batch with the first half of its entries, at least one."""
         return replace(self, entries=self.entries[: (len(self.entries) + 1) // 2])

@@ -1,4 +1,4 @@
-"""Distribute the events of a run to its subscribers, and find the notifications that are due at a point."""
+"""Distribute the events of a run to its subscribers, and find the batches that are due at a point."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DUE_AT: Mapping[InjectAt, frozenset[InjectAt]] = {
 
 
 class SubscriberRegistry:
-    """Passes events to the subscribers that take them, and returns their notifications.
+    """Passes events to the subscribers that take them, and returns the batches of notices made of them.
 
     A notice of the host is written in the form of the first enabled subscriber whose list of event types
     contains its type, or in that of `unclaimed` if no subscriber's list does. It is never batched, and not
@@ -89,30 +89,32 @@ class SubscriberRegistry:
         self._host_notices.pop(notice_id, None)
 
     def candidates(self, point: InjectAt, now_ms: int, *, at_least: Priority = "low") -> list[NoticeBatch]:
-        """Return the notifications due at a point, the most important first.
+        """Return the batches due at a point, the most important first.
 
-        They are returned again until `mark_delivered`. `at_least` is the lowest priority that is returned.
+        A batch is due from its own point on, and is returned again until `mark_delivered`. `at_least` is the
+        lowest priority that is returned.
         """
         points = DUE_AT[point]
         self._host_notices = {
-            notice_id: notice.at(points) for notice_id, notice in self._host_notices.items()
+            notice_id: notice.due_at(points) for notice_id, notice in self._host_notices.items()
         }
         due = [notice for notice in self._host_notices.values() if notice.is_due]
         for accumulator in self._enabled():
             accumulator.close_windows(now_ms)
             due += accumulator.due(points)
+        # The most important priority has the rank 0.
         important = (batch for batch in due if RANK[batch.priority] <= RANK[at_least])
         return sorted(important, key=lambda batch: batch.urgency)
 
     def mark_delivered(self, batch: NoticeBatch) -> None:
-        """Record the delivery of a notification, or of its first part."""
-        if batch.notice_id is not None:
+        """Record the delivery of a batch, or of its first part: then its other entries go on waiting."""
+        if batch.notice_id is not None:  # a notice of the host is one entry, so it has no parts
             self._host_notices.pop(batch.notice_id, None)
         else:
             self._accumulators[batch.subscriber.id].mark_delivered(batch)
 
     def take_back(self, batch: NoticeBatch) -> None:
-        """Make a notification due again that was delivered in a failed turn, unless it is the host's.
+        """Make a batch due again that was delivered in a failed turn, unless it is the host's.
 
         The host passes its own notices again.
         """

@@ -26,15 +26,15 @@ _FRAME = len(OPEN) + len(CLOSE) + 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedNotice:
-    """One notification and its text; None if it is only counted in the last line."""
+    """One batch of notices and its text; None if it is only counted in the last line."""
 
-    notification: NoticeBatch
+    batch: NoticeBatch
     text: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedNotices:
-    """The text for a model, and the notifications that it contains or counts as delivered."""
+    """The text for a model, and the batches that count as delivered: written in it, or only counted in it."""
 
     text: str = ""
     delivered: tuple[RenderedNotice, ...] = ()
@@ -46,21 +46,21 @@ Write = Callable[[NoticeBatch], str]
 def compose(candidates: Sequence[NoticeBatch], write: Write, *, limit: int) -> RenderedNotices:
     """Return a text with the first of `candidates` that fit in `limit` characters, at most `MAX_NOTICES`.
 
-    `write` returns the text of one notification. Those of the run itself have to fit in `MAX_CHARS` together;
-    the first alone may be longer, and then no other of the run fits. Of the candidates that do not fit, those
-    that `may_be_summed_up` are counted by type in the last line and count as delivered; the others wait. The
-    result is empty if not even the first fits.
+    `write` returns the text of one candidate. The run's own notices, unlike the host's, may take only
+    `MAX_CHARS` of `limit` together; the first candidate alone may be longer, and then no other of the run
+    fits. Of the candidates that do not fit, those that `may_be_summed_up` are counted by type in the last
+    line and count as delivered; the others wait. The result is empty if not even the first fits.
     """
     delivered = _fitting(candidates, write, limit - _FRAME - MAX_COUNT_LINE)
     if not delivered:
         return RenderedNotices()
     undelivered = list(candidates[len(delivered) :])
-    is_whole = delivered[-1].notification is candidates[len(delivered) - 1]
+    is_whole = delivered[-1].batch is candidates[len(delivered) - 1]
     summed_up = [batch for batch in undelivered if batch.may_be_summed_up]
-    # If only a part of the last notification was written, the rest of it waits, too.
+    # If only a part of the last batch was written, the rest of it waits, too.
     waiting = len(undelivered) - len(summed_up) + (not is_whole)
     lines = [notice.text or "" for notice in delivered] + _count_line(summed_up, waiting)
-    counted = (RenderedNotice(notification=batch, text=None) for batch in summed_up)
+    counted = (RenderedNotice(batch=batch, text=None) for batch in summed_up)
     return RenderedNotices(text="\n".join((OPEN, *lines, CLOSE)), delivered=(*delivered, *counted))
 
 
@@ -76,26 +76,26 @@ def _fitting(candidates: Sequence[NoticeBatch], write: Write, limit: int) -> lis
     for candidate in candidates[:MAX_NOTICES]:
         is_stored = candidate.notice_id is not None
         space = room_left if is_stored else min(room_left, own_room_left)
-        notification = candidate if delivered else _shortened(candidate, write, space)
-        text = write(notification)
+        batch = candidate if delivered else _shortened(candidate, write, space)
+        text = write(batch)
         if len(text) > (space if delivered else limit):
             break
-        delivered.append(RenderedNotice(notification=notification, text=text))
-        if notification is not candidate:
+        delivered.append(RenderedNotice(batch=batch, text=text))
+        if batch is not candidate:
             break
         room_left -= len(text) + 1
         own_room_left -= 0 if is_stored else len(text) + 1
     return delivered
 
 
-def _shortened(notification: NoticeBatch, write: Write, room: int) -> NoticeBatch:
-    """Return the notification with as many of its first entries as fit in `room` characters.
+def _shortened(batch: NoticeBatch, write: Write, room: int) -> NoticeBatch:
+    """Return a batch whose number of entries was halved until its text fits in `room` characters.
 
-    They are halved until their text fits; one entry stays in any case.
+    The first entries stay, at least one, even if that one does not fit.
     """
-    while len(notification.entries) > 1 and len(write(notification)) > room:
-        notification = notification.first_half()
-    return notification
+    while len(batch.entries) > 1 and len(write(batch)) > room:
+        batch = batch.first_half()
+    return batch
 
 
 def _count_line(summed_up: Sequence[NoticeBatch], waiting: int) -> list[str]:

@@ -48,7 +48,8 @@ class NoticeRules:
         `notices` are the run's notices; without them, new ones. `clock` returns a time in seconds that only
         goes forward; without it, that is `time.monotonic`.
         """
-        # Looked up here: a default would be the clock of the simulated world that imported this first.
+        # Looked up here, not as a default: tests replace `time.monotonic`, and a default would keep the
+        # function of the test that imported this module first.
         clock = clock or time.monotonic
         limits = order.limits
         self.notices = notices or RunNotices(workspace.group)
@@ -212,7 +213,10 @@ class NoticeRules:
         return {"tokens": self._tokens, "iterations": self._iterations, "seconds": seconds}
 
     def _report_request(self, turn: TurnOrder, *, is_new: bool) -> None:
-        """Report the prompt of a turn. One that is tried again, so not `is_new`, adds no further message."""
+        """Report the prompt of a turn, which counts as a message of the conversation.
+
+        The prompt of a turn that is tried again (not `is_new`) was counted already.
+        """
         self._last_turn = turn.turn
         self._messages += is_new  # 1 for a new turn
         payload = {

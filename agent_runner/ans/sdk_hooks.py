@@ -65,7 +65,10 @@ class NoticeHooks:
         `on_first_prompt` is called once, at the first prompt, when the CLI has its session.
         """
         self.answered_already: str | None = None
-        """The model's answer in this turn before `_turn_end` made it go on; None if it did not."""
+        """The answer with which the model wanted to end this turn, before `_turn_end` made it go on.
+
+        None if `_turn_end` did not, or if that answer was empty.
+        """
         self._noticing = noticing
         self._stream = stream
         self._on_first_prompt: Callable[[], None] | None = on_first_prompt
@@ -192,8 +195,8 @@ class NoticeHooks:
     async def _after_tools(self, hook_input: Any) -> dict[str, Any]:
         """Report calls that were made together, and deliver the notices that are due after them.
 
-        Calls that never reached their tool are reported as failed. Of a subagent's calls, only ends of
-        commands are noted.
+        Calls that never reached their tool are reported as failed. A model's window that is filling up leads
+        to one of the notices. Of a subagent's calls, only ends of commands are noted.
         """
         rules = await self._noticing.load()
         calls = [_call(call_input) for call_input in hook_input["tool_calls"]]

@@ -60,19 +60,22 @@ class SdkStreamEvents:
         `so_far` has the figures of the resumed session; None for a new one.
         """
         self.usage: Usage | None = None
-        """The function that asks the CLI; None until the CLI is connected."""
+        """The function that asks the CLI how full the model's window is; None until the CLI is connected."""
         self._noticing = noticing
         self._progress = progress
         self._message_id: str | None = None
         """The id of the answer that the last message was a part of."""
         self._context_tokens = so_far.context_tokens if so_far else 0
-        self._expected = so_far.context_window if so_far else 0
-        """The size of the window in the resumed session, in tokens; 0 after a model has answered."""
+        self._expected_window = so_far.context_window if so_far else 0
+        """The size in tokens of the window that the resumed session's model had.
+
+        0 for a new session, and after a model has answered: that may be another model.
+        """
         self._window: ModelWindow | None = None
 
     def resumes(self, so_far: RestoredConversation) -> None:
         """Record the size of the resumed session and of its window, before the first prompt."""
-        self._context_tokens, self._expected = so_far.context_tokens, so_far.context_window
+        self._context_tokens, self._expected_window = so_far.context_tokens, so_far.context_window
 
     def process_message(self, message: sdk.Message) -> None:
         """Report the progress and the events in one message of the CLI; `IGNORED_KINDS` are no events.
@@ -98,7 +101,7 @@ class SdkStreamEvents:
         asked for the size until it has named one.
         """
         # Asking the CLI costs a round trip before a prompt, and a small conversation cannot fill a window.
-        if self._context_tokens < max(MEASURED_FROM, self._expected * UNMEASURED_SHARE):
+        if self._context_tokens < max(MEASURED_FROM, self._expected_window * UNMEASURED_SHARE):
             return
         if self._window is None and self.usage is not None:
             self._window = _window(await self.usage())
@@ -125,7 +128,7 @@ class SdkStreamEvents:
         if message.message_id is None or message.message_id != self._message_id:
             self._message_id = message.message_id
             rules.model_asked()
-        self._expected = 0  # the resumed session's model is not expected any more: this one has answered
+        self._expected_window = 0  # the window of the model that answers now is asked for in `measure`
         self._context_tokens = window_tokens(message.usage)
         rules.model_wrote(tokens=_tokens(message.content))
         for block in message.content:

@@ -56,7 +56,7 @@ class KnownFiles:
         self._states: OrderedDict[str, FileState] = OrderedDict()
         self._commands: set[str] = set()
         """The ids of the agent's running commands."""
-        self._unread: set[str] = set()
+        self._changed_before: set[str] = set()
         """Files that changed before the first running command started, but were too many to read then."""
         self._changes: deque[EventDraft] = deque()
         """Changes that `take` has not returned yet: a caller may be cancelled while its thread goes on."""
@@ -115,9 +115,9 @@ class KnownFiles:
             else:
                 # Changes before the command starts are by others; afterwards they could be the command's.
                 self._check_known()
-                # The limit left these unread, but they have changed already: that change is not the
-                # command's.
-                self._unread = {name for name in self._states if not self._is_as_recorded(name)}
+                # Changed files that `_check_known` did not read, because of its limit: a later look must not
+                # count their change as the command's.
+                self._changed_before = {name for name in self._states if not self._is_as_recorded(name)}
             self._commands.add(call_id)
 
     def end_commands(self, call_ids: Iterable[str]) -> None:
@@ -155,7 +155,7 @@ class KnownFiles:
 
         It does while a command of the agent runs, unless the file had changed before the command started.
         """
-        return bool(self._commands) and name not in self._unread
+        return bool(self._commands) and name not in self._changed_before
 
     def _is_as_recorded(self, name: str) -> bool:
         """Return whether the time and size of a file are those that were recorded: it is unchanged then."""
@@ -165,7 +165,7 @@ class KnownFiles:
     def _drop(self, name: str) -> None:
         """Forget a file."""
         self._states.pop(name, None)
-        self._unread.discard(name)
+        self._changed_before.discard(name)
 
     def _name(self, path: str) -> str:
         """Return the path under which a file is remembered."""
@@ -181,7 +181,7 @@ class KnownFiles:
             return None, 0
         before, now = self._states[name], _state_of(name)
         # What changed before the first running command is recorded now; a later change is the command's.
-        self._unread.discard(name)
+        self._changed_before.discard(name)
         if now is None:
             self._drop(name)
             return self._stale(name, before, *_why_unread(name)), 0

@@ -35,8 +35,8 @@ class Pace:
 
     def __init__(self) -> None:
         self._due: dict[str, float] = {}
-        """Map each container's address to the time when its last connection would be due at the steady pace,
-        in seconds of the event loop's clock.
+        """Map each container's address to the time, in seconds of the event loop's clock, at which its last
+        connection would begin if all of its connections were `SECONDS_A_CONNECTION` apart.
         """
 
     def wait_seconds(self, peer: str, now_seconds: float) -> float:
@@ -44,7 +44,7 @@ class Pace:
 
         `peer` is the address; `now_seconds` is the time by the event loop's clock.
         """
-        # Each connection moves the peer's time on by one step; nothing waits while that time is at most
+        # Each connection moves the address's time on by one step; nothing waits while that time is at most
         # `MAX_OF_ONE` steps ahead of now.
         due = max(now_seconds, self._due.get(peer, now_seconds)) + SECONDS_A_CONNECTION
         if peer not in self._due and len(self._due) >= MAX_PACES:

@@ -80,8 +80,8 @@ class ScreenedListener(socket.socket):
     def _count_refusal(self, address: str) -> None:
         """Count a refused connection; after `MAX_REFUSED` of an address, the kernel drops its next attempts.
 
-        That needs Linux and IPv4. Of more than `_MAX_DROPPED` such addresses, those that were refused last
-        are dropped.
+        That needs Linux and IPv4. If more than `_MAX_DROPPED` addresses were refused so often, the kernel
+        blocks those of them that were refused last.
         """
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(DROP_SECONDS, self._stop_dropping)

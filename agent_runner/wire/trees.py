@@ -80,7 +80,12 @@ HashCache = dict[tuple[int, int, int, int, int], str]
 
 
 def checked_path(path: str) -> str:
-    """Return a relative path unchanged. Raises `TreeError` if it is too long or deep, or leaves its tree."""
+    """Return a relative path unchanged.
+
+    Raises:
+        TreeError: no file can have it (`_can_be_name`), it is too deep, or a part of it is empty, `.`, `..`,
+            or begins with `PARTIAL`.
+    """
     parts = path.split("/")
     is_valid = (
         _can_be_name(path)
@@ -108,6 +113,7 @@ def entry_from(fields: Any) -> Entry:
     # The content of a link becomes a path on this machine. A tuple, because `kind` may have no hash.
     if kind not in ("file", "dir", "link") or not isinstance(content, str) or not _can_be_name(content):
         raise TreeError("an entry of no known kind")
+    # One message for all of these: only the size can be wrong in what an honest other side sends.
     if not isinstance(mode, int) or not isinstance(size, int) or not 0 <= size <= MAX_FILE_BYTES:
         raise TreeError(f"a file of more than {MAX_FILE_BYTES // 1024**2} MiB")
     # Set-id and sticky bits are dropped: the other side must not get them onto this machine.
@@ -233,9 +239,9 @@ def _readable(
 
 
 def _unread(info: os.stat_result) -> Entry:
-    """Return the entry of a file that is not read, with its device, inode and times in place of a hash.
+    """Return the entry of a file without its content: too large, unreadable, or the caller wants no read.
 
-    A change of the file changes its size or these numbers.
+    Its device, inode and times stand in place of a hash: a change of the file changes its size or these.
     """
     times = f"{info.st_dev}:{info.st_ino}:{info.st_mtime_ns}:{info.st_ctime_ns}"
     return Entry("file", stat.S_IMODE(info.st_mode) & 0o777, info.st_size, f"{UNREAD}{times}")

@@ -57,12 +57,15 @@ def is_emoji(text: str) -> bool:
     match = _EMOJI_PARTS.fullmatch(text) if len(text) <= MAX_EMOJI_CHARS else None
     if match is None:
         return False
-    # U+200D, the zero-width joiner, makes one emoji of several, such as a family. Each of them has to be of
-    # the category So, or listed. Flags of countries and keycaps need no further check: the pattern names
-    # their characters.
-    joined_emoji = text.split("\u200d") if match[1] is not None else []
+    # Flags of countries and keycaps need no further check: the pattern names their characters, outside its
+    # group 1.
+    if match[1] is None:
+        return True
+    # U+200D, the zero-width joiner, makes one emoji of several, such as a family; a single one has no joiner.
+    # Each has to be of the category So, or listed.
     return all(
-        emoji and (category(emoji[0]) == "So" or emoji[0] in _EMOJI_OUTSIDE_SO) for emoji in joined_emoji
+        emoji and (category(emoji[0]) == "So" or emoji[0] in _EMOJI_OUTSIDE_SO)
+        for emoji in text.split("\u200d")
     )
 
 

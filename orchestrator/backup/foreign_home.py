@@ -292,8 +292,9 @@ def _gather(
     leave_out: Callable[[str], None],
     depth: int,
 ) -> None:
-    """Add the notes (files `.md`) in an open directory, and below it `depth` levels deep, to `gathered`.
+    """Add the notes (files `.md`) in an open directory and in the folders below it to `gathered`.
 
+    `depth` levels are searched; the open directory itself is the first.
     `prefix` is the path of the directory in the group's folder, with a slash; empty for the group's folder
     itself. A folder at its top is searched only if `subfolders` names it. Hidden files, links, empty notes,
     names with unprintable characters, and notes beyond `MAX_NOTES` are skipped. `leave_out` is called with a

@@ -237,7 +237,8 @@ class _ExportFolder:
         """
         parsed_path = PurePath(path)
         # A path stays taken, so the search goes on where the last one for this path ended: an agent can give
-        # a great many files names that become the same one here.
+        # a great many files names that become the same one here. For a folder fewer paths count as taken than
+        # for a file (one set or two), so each of the two searches has its own last number.
         key = (path.casefold(), len(taken))
         for number in range(self.numbers.get(key, 1), MAX_FILES):
             candidate = (
@@ -252,7 +253,10 @@ class _ExportFolder:
         return None
 
     def _count(self, name: str, size: int) -> None:
-        """Add `size` bytes to the counted size of the file `name` of the export, and report the progress."""
+        """Count `size` more bytes of the file `name` of the export, and report the progress.
+
+        The path of a new file, and those of its folders, become taken.
+        """
         if name not in self.files:
             path = PurePath(name.casefold())
             self.taken_by_files.add(str(path))
@@ -397,7 +401,10 @@ class _Conversation:
     """Pieces of the present page that are not written to its file yet."""
 
     def add(self, message: ExportedMessage) -> None:
-        """Add a message to the page of its month; a full or finished page is written."""
+        """Add a message to the page of its month.
+
+        The pieces before it are written once there are many, and when its month is another one.
+        """
         at = readable.local(message.at_ms, self.zone)
         page, day = f"conversation/{readable.month_of(at)}.md", f"{at:%Y-%m-%d}"
         if page != self.page or len(self.parts) > FLUSHED_PARTS:

@@ -270,8 +270,8 @@ class _Writer:
             for entry in (*folders, *files):
                 with suppress(FileNotFoundError):  # removed meanwhile
                     self._add_entry(f"{inside}/{entry}", entry, descriptor)
-            # Paths in its subfolders, such as `inside/a/b`, are longer than `inside/..`. If that is too deep,
-            # they are too: no subfolder is read.
+            # Every path in a subfolder, such as `inside/a/b`, has more parts and characters than `inside/..`:
+            # if that is too deep, so are all of them, and no subfolder is read.
             if archive.is_too_deep(f"{inside}/.."):
                 folders.clear()
 

@@ -91,7 +91,7 @@ def _groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome) -> d
         if not _FOLDER.fullmatch(folder) or folder in (".", ".."):
             foreign.left_out.append(f"the group {folder}: its folder has no name that can be used")
             continue
-        # An agent without a chat has one empty wiring here, and so a group without a chat.
+        # An agent without a chat becomes a group without a chat: an empty wiring stands for its first one.
         first, *other_wirings = [
             wiring for wiring in wirings.get(agent_id, []) if text(wiring, "messaging_group_id") in chats
         ] or [{}]
@@ -121,8 +121,9 @@ def _groups(database: sqlite3.Connection, root: Path, foreign: ForeignHome) -> d
 def _notes(root: Path, folder: str, foreign: ForeignHome) -> list[ForeignNote]:
     """Return the notes of a group, from `folder`, a path below `root`.
 
-    A `CLAUDE.md` that NanoClaw composed itself is no note, and is left out. The file with the group's memory
-    is renamed to `CLAUDE.md`, which Andy's agents read, unless the group has a `CLAUDE.md` of its own.
+    A `CLAUDE.md` that NanoClaw composed itself is no note, and is not returned. The file with the group's
+    memory is renamed to `CLAUDE.md`, which Andy's agents read, unless the group has a `CLAUDE.md` of its own.
+    Notes and folders that cannot be read are listed in `foreign.left_out`.
     """
     notes = [
         note

@@ -35,7 +35,8 @@ def _link_or_copy(source: Path, target: Path) -> None:
 
     Raises:
         FileNotFoundError: `source` is missing.
-        FileExistsError: `target` exists on a disk that has links; on another disk it stays as it is.
+        FileExistsError: `target` exists, and hard links are possible here; where they are not, an existing
+            `target` stays as it is.
         OSError: it cannot be copied.
     """
     try:

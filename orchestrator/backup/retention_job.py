@@ -104,7 +104,7 @@ class Retention:
         await asyncio.to_thread(self._archive.add, policy.table, rows)
         async with self._database.transaction() as tx:
             count = await retention.remove(tx, policy, rows)
-        self._archive.mark_settled()
+        self._archive.mark_settled()  # saves the next `add` a search of these files for duplicates
         return count
 
 
@@ -115,7 +115,10 @@ class YearArchive:
         """`directory` has the files; it is created with the first of them."""
         self._directory = directory
         self._settled_files: set[Path] = set()
-        """Files none of whose rows are still in the database, so that they need no search for duplicates."""
+        """Files that need no search for duplicates: their rows were deleted from the database.
+
+        A row that had changed meanwhile was not deleted, but comes as another line.
+        """
         self._newly_written_files: set[Path] = set()
         """Files written since the last call of `mark_settled`."""
 
@@ -134,8 +137,8 @@ class YearArchive:
             lines_by_file[self._directory / f"{year}.jsonl"].append(_line(table, row))
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path, new_lines in lines_by_file.items():
-            # No row in a settled file is still in the database, so none of `rows` is in it: no search is
-            # needed.
+            # The rows in a settled file were deleted from the database, so none of `rows` is in it: no search
+            # is needed.
             present = set() if path in self._settled_files else _present_lines(path, frozenset(new_lines))
             # Until the next call of `mark_settled`, these rows are in the database as well.
             self._settled_files.discard(path)
@@ -143,7 +146,7 @@ class YearArchive:
             _append(path, b"".join(line for line in new_lines if line not in present))
 
     def mark_settled(self) -> None:
-        """Record that all rows added so far were deleted from the database.
+        """Record that the rows added so far were deleted from the database, but for those changed meanwhile.
 
         So the next `add` need not search the files of these rows for duplicates.
         """

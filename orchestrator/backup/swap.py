@@ -179,7 +179,7 @@ def swap(
 
     Raises:
         OSError: a move failed; all moves were undone.
-        BackupError: a move failed, and the moves cannot be undone now: `has_moves`.
+        BackupError: a move failed, and the moves cannot be undone now; `has_moves(home)` is true then.
     """
     moves = tuple(_planned(home.root, stage, [name for name in names if stage.can_place(name)], aside))
     earlier_record = read_record(home)

@@ -119,7 +119,10 @@ async def _running_orchestrator(home: Home, runtime: str) -> AsyncIterator[Event
 
 
 def _best_runtime() -> str:
-    """Return `docker` if an engine has the agents' image, else `process`: a demo builds no image."""
+    """Return `docker` if an engine has the agents' image, else `process`, after printing a warning.
+
+    A demo builds no image.
+    """
     from orchestrator.containers import runtime_selection
     from orchestrator.domain.errors import ContainerError
     from orchestrator.home.settings import Settings

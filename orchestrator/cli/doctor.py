@@ -155,7 +155,8 @@ def _checks(
     """Return all checks of a home in their order, each with its name.
 
     `running` is the status of the running Andy, None if none answers. The checks of the image, Compose and
-    the firewall get the settings with the runtime in it; the others get those of the files.
+    the firewall get the settings with the runtime that the running Andy uses; the others get those of the
+    files.
     """
     settings_in_force = _settings_in_force(settings, running)
     return (

@@ -527,7 +527,10 @@ async def _restore_part(home_option: Path | None, change: GroupChange, *, shown:
             raise changes.GroupChangeRefused("It has just been changed by somebody else: look again.")
 
     async def act(tx: Tx, now_ms: int) -> None:
-        """Set the part to its text from before the change; this is itself recorded as a change."""
+        """Set the changed part of the group (`GroupPart`) to its text from before the change.
+
+        This is itself recorded as a change.
+        """
         await changes.apply(
             tx,
             terminal.home_of(home_option).root,

@@ -159,11 +159,11 @@ class ServiceUnit:
             raise BadRequest(f"{self.path} is there already, for another home: choose another --name.")
 
 
-def render(unit: ServiceUnit, *, runtime: str | None, owner: str | None, is_fenced: bool = True) -> str:
+def render(unit: ServiceUnit, *, runtime: str | None, owner: str | None, has_namespaces: bool = True) -> str:
     """Return the text of the unit file with which systemd runs Andy. Pure, but for the environment.
 
     `runtime` is a value for `andy up --runtime`; None leaves it to the settings. `owner` is the user that a
-    unit of the machine runs as; None for a unit of this user. `is_fenced` says that systemd can make
+    unit of the machine runs as; None for a unit of this user. `has_namespaces` says that systemd can make
     namespaces for the unit.
     """
     command = [sys.executable, "-m", "orchestrator", "up", *(["--runtime", runtime] if runtime else [])]
@@ -181,21 +181,21 @@ def render(unit: ServiceUnit, *, runtime: str | None, owner: str | None, is_fenc
         if unit.is_system
         else "",
         user=f"User={owner}\n" if owner else "",
-        limits=_limits(unit, owner, is_fenced=is_fenced),
+        limits=_limits(unit, owner, has_namespaces=has_namespaces),
         wanted_by="multi-user.target" if unit.is_system else "default.target",
     )
 
 
-def _limits(unit: ServiceUnit, owner: str | None, *, is_fenced: bool) -> str:
+def _limits(unit: ServiceUnit, owner: str | None, *, has_namespaces: bool) -> str:
     """Return the lines of the unit file that restrict the unit to what Andy needs.
 
-    `owner` is the user that a unit of the machine runs as; None for a unit of this user. `is_fenced` says
-    that systemd can make namespaces for the unit.
+    `owner` is the user that a unit of the machine runs as; None for a unit of this user. `has_namespaces`
+    says that systemd can make namespaces for the unit.
     """
     # If root runs Andy, agents have another user id, and must be able to enter folders that he creates. So
     # the mask that closes these to other users is left out.
     umask_line = "" if _is_of_root(owner) else "UMask=0077\n"
-    if not is_fenced:
+    if not has_namespaces:
         return COMMON_LIMITS + umask_line
     # With a `/tmp` of its own, the unit would not see a home below the machine's.
     is_shared = any(unit.home.is_relative_to(folder) for folder in SHARED_FOLDERS)
@@ -209,13 +209,14 @@ def _limits(unit: ServiceUnit, owner: str | None, *, is_fenced: bool) -> str:
 
 
 def _namespace_limits(owner: str | None, *, is_system: bool) -> str:
-    """Return the lines of the unit file that need namespaces.
+    """Return the lines of the unit file that systemd can apply only if it can make namespaces for the unit.
 
-    `owner` is the user that a unit of the machine runs as; None for a unit of this user.
+    They restrict the files and capabilities that Andy has. `is_system` says that it is a unit of the machine;
+    `owner` is the user that such a unit runs as, None for a unit of this user.
     """
     is_of_root = _is_of_root(owner)
-    # A unit of the machine needs no such line. One of root must not have it: in a user namespace of its own,
-    # root could give no folder to the agents' user.
+    # systemd applies the lines to a unit of the machine without a user namespace. A unit of root must not
+    # have one: in it, root could give no folder to the agents' user.
     own_namespace = "" if is_system or is_of_root else OWN_NAMESPACE
     return (
         f"{own_namespace}{NAMESPACE_LIMITS}CapabilityBoundingSet={ROOT_CAPABILITIES if is_of_root else ''}\n"
@@ -263,8 +264,8 @@ def install(
     """
     unit = _unit(home, name, is_system=system)
     runtime = asyncio.run(_runtime(home))
-    owner, is_fenced = _owner(unit.home) if system else None, _can_be_fenced(is_system=system)
-    text = render(unit, runtime=runtime, owner=owner, is_fenced=is_fenced)
+    owner, has_namespaces = _owner(unit.home) if system else None, _can_make_namespaces(is_system=system)
+    text = render(unit, runtime=runtime, owner=owner, has_namespaces=has_namespaces)
     if print_only:
         print(text, end="")
         return
@@ -281,7 +282,7 @@ def install(
     unit.systemctl("enable", unit.file_name)
     unit.systemctl("restart", unit.file_name)
     print(f"Andy runs as {unit.file_name}, from {unit.path}. See 'andy service status'.")
-    if not is_fenced:
+    if not has_namespaces:
         print(NO_NAMESPACES_HINT)
     if not system:
         print(_enable_linger())
@@ -417,7 +418,7 @@ async def _runtime(home: Path | None) -> str | None:
     return "docker"
 
 
-def _can_be_fenced(*, is_system: bool) -> bool:
+def _can_make_namespaces(*, is_system: bool) -> bool:
     """Return whether systemd can make namespaces for a unit, which a machine may refuse to its users.
 
     For a unit of this user, a unit that does nothing is started to find out. For a unit of the machine it is

@@ -248,8 +248,9 @@ class Setup:
     async def _credential(self) -> str:
         """Set the key of Anthropic's service, or another service; return a line about the result.
 
-        Without a flag for it, a model that is chosen already, or a key that is set already, stays. Without a
-        key, and for the flag `none`, nothing is set.
+        If neither the flag for a model nor a key was given, a model or key that was set earlier stays.
+        `_entered_key` has the key of the flag, which `_check_flags` has read; else the person is prompted for
+        one. Without a key, and for the flag `none`, nothing is set.
         """
         from orchestrator.proxies.model.credentials import CredentialSource
 
@@ -271,10 +272,10 @@ class Setup:
         return await asyncio.to_thread(self._write_credential)
 
     def _chosen_model(self) -> str | None:
-        """Return the model that is chosen for all work, as `SERVICE/MODEL`. Blocks.
+        """Return the model that is chosen for all work, as `SERVICE/MODEL`, if it can be used. Blocks.
 
-        None without one, as in a new home, for a model of Anthropic's service, and for a service that still
-        needs a key.
+        None if none is chosen, it is one of Anthropic's, its service still needs a key, or the database
+        cannot be read, as in a new home.
         """
         from orchestrator.cli import terminal
         from orchestrator.domain.model_services import WorkKind
@@ -282,7 +283,7 @@ class Setup:
         from orchestrator.store.settings import model_services
 
         async def choice_and_service(tx: Tx) -> tuple[str, ModelService | None]:
-            """Return the choice, empty without one, and the service that it names, if it names one."""
+            """Return the model chosen for all work, empty if none is, and its service, if it names one."""
             choices = await model_services.choices(tx)
             chosen = next((choice.model for choice in choices if choice.work is WorkKind.ALL), "")
             return chosen, await model_services.by_name(tx, chosen.partition("/")[0])
@@ -372,11 +373,12 @@ class Setup:
 
         chosen = f"{service.name}/{service.model}"
 
-        async def act(tx: Tx, now_ms: int) -> None:
+        async def store_and_choose(tx: Tx, now_ms: int) -> None:
             """Store the service and choose its model for all kinds of work."""
             await models.add(tx, service, now_ms=now_ms)
             models_for_all = [ChosenModel(WorkKind.ALL, chosen)]
-            # `has_gateway` is about the service of `.env`, which is not the one that is chosen here.
+            # A gateway is a service of `.env` whose models may have any names; the model that is chosen here
+            # is of another service.
             await model_choices.choose(tx, WorkKind.ALL, models_for_all, has_gateway=False, now_ms=now_ms)
 
         answer = f"{chosen} at {service.url} is chosen. 'andy models test {service.name}' says what it can."
@@ -387,7 +389,7 @@ class Setup:
                 await asyncio.to_thread(dotenv_file.put, self._home.root / ".env", values)
             else:
                 answer = f"{chosen} is chosen. Put its key into .env: {service.key_env}=…"
-        await terminal.change(self._home.root, act, makes_home=True)
+        await terminal.change(self._home.root, store_and_choose, makes_home=True)
         return answer
 
     def _write_credential(self) -> str:
@@ -572,8 +574,8 @@ def _prompt(prompt: Callable[[str], T], question: str) -> T:
 def chat_of(text: str, *, own_number: str, is_own_number: bool) -> str:
     """Return the address of the chat that a person named: `local`, `self`, a phone number or an address.
 
-    `own_number` is the number of the paired WhatsApp account, empty if there is none; `is_own_number` says
-    that it is Andy's alone.
+    `own_number` is the number of the paired WhatsApp account, empty if there is none. `is_own_number` says
+    that the account is Andy's alone; otherwise it is also the person's, whose chat with themselves `self` is.
 
     Raises:
         BadRequest: the text names no chat, or `self` cannot be used for this account.

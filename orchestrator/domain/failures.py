@@ -157,7 +157,7 @@ def stand_in_notice(
     )
 
 
-def left_notice(service: str) -> str:
+def broke_off_notice(service: str) -> str:
     """Return the notice to the owner that a model service broke off while it answered a turn.
 
     It is for a service that answers the host's own short request, and so is used again for the next turn.

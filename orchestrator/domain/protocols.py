@@ -124,13 +124,16 @@ class Channel(Protocol):
         ...
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
-        """Show or hide the typing sign in a chat, with `Feature.TYPING` only. Best effort; never raises."""
+        """Show or hide the typing sign in a chat. Best effort; never raises.
+
+        Called only if the channel has `Feature.TYPING`.
+        """
         ...
 
     async def react(self, message: Message, sign: str) -> None:
         """Put the emoji `sign` under a message, in place of Andy's previous one; an empty one removes it.
 
-        Called with `Feature.REACTIONS` only.
+        Called only if the channel has `Feature.REACTIONS`.
 
         Raises:
             ChannelDown: it was not put there; it may work later.
@@ -141,7 +144,7 @@ class Channel(Protocol):
     async def end_poll(self, message: Message) -> None:
         """Show that a poll of Andy's own takes no more votes; one that is over or gone is no error.
 
-        Called with `Feature.POLLS` only.
+        Called only if the channel has `Feature.POLLS`.
 
         Raises:
             ChannelDown: it still takes votes; it may work later.
@@ -152,7 +155,7 @@ class Channel(Protocol):
     async def withdraw(self, message: Message) -> None:
         """Delete a message of Andy's own for everybody; one that is gone is no error.
 
-        Called with `Feature.WITHDRAWALS` only.
+        Called only if the channel has `Feature.WITHDRAWALS`.
 
         Raises:
             ChannelDown: it was not deleted; it may work later.

@@ -321,7 +321,10 @@ def _end_of_quoted(text: str, start: int, closing: str) -> int | None:
 
 @cache
 def _up_to_mark(closing: str) -> re.Pattern[str]:
-    """Return the pattern of a quoted value from its first character to the mark that closes it."""
+    """Return the pattern of a quoted value from its first character to the quotation mark that closes it.
+
+    `closing` has all characters that can close it; each closes only where `_end_of_quoted` says.
+    """
     marks = re.escape(closing)
     followed = r"(?=[ \t\r\n\],/]|\Z)"
     # Backslash and any character; a line break that ends no paragraph; a mark inside a word.

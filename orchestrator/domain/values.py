@@ -384,7 +384,7 @@ class LiveRun:
     started_wall_ms: int = 0
     """When the run started, by the wall clock in epoch milliseconds; 0 for an abandoned one."""
     is_worn: bool = False
-    """Whether it is older than a container may get: it takes no further turn."""
+    """Whether it takes no further turn: too old, its group is gone or changed, or its image was replaced."""
     turn_id: TurnId | None = None
     """The turn that it is started for, while the store still lists that turn as queued."""
     is_awaited: bool = False
@@ -397,7 +397,8 @@ class LiveRun:
         # The host itself carries `/clear` out, without a container.
         if self.folder != turn.folder or self.is_worn or turn.command is SessionCommand.CLEAR:
             return False
-        # A container of a restricted turn serves that turn alone, and each such turn gets one of its own.
+        # A turn is restricted if the role of who asked may not do everything: it gets a container of its own,
+        # which serves that turn alone.
         if self.is_restricted or turn.is_restricted:
             return False
         # A container started in advance has the limits of a conversation; a worker's turn needs others.

@@ -191,11 +191,14 @@ async def apply(
     Raises:
         UnknownGroup: there is no such group.
         ConfigRefused, GroupChangeRefused, ProfileRefused: the text cannot be stored; also what
-            `check_settings` refuses.
-        OSError: the memory file cannot be written. After any of these errors, nothing is changed.
+            `check_settings` refuses. `GroupChangeRefused` also if the present text has
+            `memory_templates.MAX_READ_BYTES` or more.
+        OSError: the memory file cannot be written. After any of these errors, nothing is changed. An error of
+            `check` is passed on.
     """
     before = await current(tx, home, folder, part)
     check(before)
+    # `current` reads no more of a memory file, so the rest of it could not be restored.
     if len(before.encode()) >= memory_templates.MAX_READ_BYTES:
         raise GroupChangeRefused(
             f"{memory_templates.MEMORY} is larger than {memory_templates.MAX_READ_BYTES // 1024} KiB,"
@@ -321,7 +324,9 @@ async def forget_lines(
 
 
 def _change(group: Group, part: GroupPart, before: str, after: str, *, by: str, now_ms: int) -> GroupChange:
-    """Return the record of a change of a part from `before` to `after`, with the lines added and removed.
+    """Return the record of a change of a part from `before` to `after`.
+
+    It has both texts, and the numbers of lines added and removed.
 
     `by` is who changed it.
     """

@@ -79,7 +79,10 @@ class OwnTexts(NamedTuple):
 
 
 def own_texts(home: Path, folder: str) -> OwnTexts:
-    """Return the notes in a group's folder; none if there is no such folder. No link is followed. Blocks."""
+    """Return the notes in a group's folder, divided into those that can be searched and the others. Blocks.
+
+    None of either if there is no such folder; `*` among the others if it cannot be read. No link is followed.
+    """
     try:
         inner = os.open(home / "groups" / folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
     except FileNotFoundError:
@@ -109,7 +112,10 @@ def shown_name(name: str) -> str:
 
 
 def _is_searchable(directory_fd: int, name: str) -> bool:
-    """Return whether a file is a regular one without other links, of less than `MAX_TEXT_BYTES`."""
+    """Return whether a note can be searched, as for the name of a person who is to be forgotten.
+
+    That is a regular file with no other hard link, of less than `MAX_TEXT_BYTES`; not one that is gone.
+    """
     try:
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     except FileNotFoundError:  # deleted since the folder was listed

@@ -121,7 +121,10 @@ async def check_name_is_free(tx: Tx, group: Group) -> None:
 
 
 def _as_read(name: str) -> str:
-    """Return a name without invisible differences: case, forms of a letter, zero-width marks."""
+    """Return a name in the form in which `check_name_is_free` compares names.
+
+    Upper case, other Unicode forms of a letter, and invisible characters make no difference in it.
+    """
     folded = normalized("NFKC", name).casefold()
     # Cf is the category of Unicode for invisible characters, such as zero-width marks.
     return "".join(character for character in folded if unicodedata.category(character) != "Cf")

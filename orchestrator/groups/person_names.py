@@ -41,7 +41,11 @@ def _without_case(text: str) -> str:
 
 
 def is_searchable(name: str) -> bool:
-    """Return whether a name can be searched for: not empty, not a single letter, not too long."""
+    """Return whether a name can be searched for.
+
+    It has at most `MAX_CHARS` characters, a letter or digit among them, and at least `MIN_CHARS`, or is one
+    character of Hangul.
+    """
     name = folded(name)
     if not 0 < len(name) <= MAX_CHARS or not any(character.isalnum() for character in name):
         return False
@@ -75,7 +79,10 @@ def _longest_first(names: Iterable[str]) -> list[str]:
 
 
 def without(text: str, names: Iterable[str], *, word: str) -> str:
-    """Return a text with `word` in place of each of the `names`; the same text if it contains none."""
+    """Return a text with `word` in place of each of the `names`; the same text if it contains none.
+
+    The rest of a text that contains one is normalised (NFKC).
+    """
     for name in _longest_first(names):
         if is_named(text, name):
             text = _replaced(normalized("NFKC", text), name, word)
@@ -107,6 +114,7 @@ def _pattern(name: str) -> re.Pattern[str]:
     """Return a pattern that finds a folded name as a word of its own; Korean particles may follow it."""
     words = r"\s+".join(re.escape(word) for word in name.split(" "))
     if re.fullmatch(f"[{_HANGUL}]", name):
+        # With one more syllable that is also a particle, such as 아 or 이, it would be another name.
         after = f"(?={_OF_SYLLABLE}(?![^\\W_]))"
     else:
         after = f"(?=(?:{_PARTICLES})(?![^\\W_]))"

@@ -311,7 +311,7 @@ async def _check_free(tx: Tx, wanted: Group) -> None:
 
 
 async def _give_chat(tx: Tx, wanted: Group, *, now_ms: int) -> None:
-    """Store the address of the group `wanted` as another chat of that group.
+    """Store one more chat of the group `wanted`; the address of that chat is `wanted.jid`.
 
     A request about the chat that waits for the owner's decision is settled by this.
     """

@@ -164,6 +164,8 @@ def speaks_for(role: Role, askers: Collection[Role], *, is_only_asker: bool) -> 
 
 def prompt_line(role: Role, rights: Rights) -> str:
     """Return the line of a prompt that tells the agent for whom it works, and what it may not do for them."""
+    # Left out are `CALL`, without which there is no prompt, and `COMMAND`, since people give most commands to
+    # the host and not to the agent.
     acts = "; ".join(
         _ACTS[permission]
         for permission in Permission
@@ -193,7 +195,10 @@ _ACTS = {
 
 
 def refusal_in_chat(name: str, *, is_korean: bool) -> str:
-    """Return the only reply in the chat to a person, called `name`, whose role may not ask the agent."""
+    """Return the reply in the chat to a person, called `name`, whose role may not ask the agent.
+
+    It is sent once; later questions of that person get none.
+    """
     if is_korean:
         return f"{name} 님, 죄송해요. 이 채팅에서는 부탁을 들어드릴 수 없게 정해져 있어요."
     return f"Sorry, {name}, I may not take requests from you in this chat. Whoever runs me can change that."

@@ -217,10 +217,10 @@ def of(group: Group) -> GroupConfig:
 
 
 def to_change(group: Group) -> GroupConfig:
-    """Return a group's settings for a change that is made from a part of them, such as one role of `people`.
+    """Return a group's settings, to be stored again with a change, such as one role of `people`.
 
-    Raises `ConfigRefused`, with the fix, if the stored ones cannot be parsed. The settings that `of` returns
-    then must not be stored: those that the owner wrote would be lost.
+    Raises `ConfigRefused`, with the fix, if the stored ones cannot be parsed. For such settings, `of` returns
+    others that allow little: to store those would lose what the owner wrote.
     """
     try:
         return checked(group.container_config)

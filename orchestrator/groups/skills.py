@@ -148,11 +148,11 @@ def _write_plugin(folder: Path, files: list[_SkillFile]) -> Path:
     return target
 
 
-def _remove_others(copies: Path, plugin: Path | None) -> None:
-    """Delete all copies of skills in the folder `copies` but `plugin`; all if that is None. Blocks."""
+def _remove_others(copies: Path, current_copy: Path | None) -> None:
+    """Delete all copies of skills in the folder `copies` but the current one; all if that is None. Blocks."""
     if copies.is_dir():
         for old in copies.iterdir():
-            if old != plugin:
+            if old != current_copy:
                 shutil.rmtree(old, ignore_errors=True)
 
 

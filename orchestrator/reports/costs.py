@@ -316,9 +316,9 @@ async def overview(
 
     The result also has one figure for each of the three spans. The costs of `span` are divided by day, from
     the oldest, and by group, model and kind of turn, from the dearest. `other` is one more way to divide
-    them: by task, service, or agent and subagents. With any other value, `others` of the result is one line
-    without a key, for all costs. `folder` is the group, None for all. Days are those of `zone`; a week begins
-    on Monday. Raises `UnknownGroup`.
+    them, for `others` of the result: "task", "service" or "agent" (the agent itself and subagents). For None
+    or another way, `others` is one line without a key, for all costs, or empty if there are none. `folder` is
+    the group, None for all. Days are those of `zone`; a week begins on Monday. Raises `UnknownGroup`.
     """
     known_folder = (await groups.known(tx, folder)).folder if folder is not None else None
     today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)

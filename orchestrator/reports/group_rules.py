@@ -159,6 +159,7 @@ def _row(
 
 def _data_rules(config: GroupConfig, columns: Sequence[_RoleColumn]) -> Iterator[RuleRow]:
     """Yield the rows about answering people, and about the data that the agent reads and writes for them."""
+    # By `roles.narrowed`, people without `HISTORY` get no mounted folder, and without `MEMORY` none to write.
     history, memory = Permission.HISTORY, Permission.MEMORY
     yield _row("asks", "call", [column.may() for column in columns])
     # People who may not see the history may still ask about the messages since they joined.
@@ -187,6 +188,7 @@ def _sending_rules(group: Group, columns: Sequence[_RoleColumn]) -> Iterator[Rul
         "messages",
         [column.if_may(THEIR_CHAT if column.is_restricted else YES) for column in columns],
     )
+    # A sent file is one of the group's, so it takes the right to read them.
     yield _row("sends", "sent_files", [column.may(Permission.HISTORY) for column in columns])
     if group.is_main:  # only the main group's agent reaches the chats of other groups
         yield _row("sends", "every_chat", [column.may(Permission.COMMAND) for column in columns])
@@ -235,11 +237,14 @@ def _reaching_rules(
 def _server_rules(
     config: GroupConfig, servers: Sequence[McpServer], columns: Sequence[_RoleColumn]
 ) -> Iterator[RuleRow]:
-    """Yield the rows about the MCP servers and single tools that the agent calls for people of each role."""
+    """Yield the rows about the MCP servers and single tools that the agent calls for people of each role.
+
+    `ASKS` stands where a rule of the group (`config.ask`) has the owner asked before a call.
+    """
     mcp = Permission.MCP
     for server in servers:
-        # Without a tool, this is whether a rule asks for the server or for any of its tools.
-        if server.command and config.asks_mcp(server.name):
+        asks_for_any_tool = config.asks_mcp(server.name)
+        if server.command and asks_for_any_tool:
             # Such a program would run in the container, where no proxy can ask before a call. So it is not
             # started while a rule asks for it.
             yield _row("reaches", "server", [NO for _ in columns], server.name)
@@ -260,10 +265,10 @@ def _command_rules(group: Group, columns: Sequence[_RoleColumn]) -> Iterator[Rul
     """Yield the rows that say which commands to Andy people of each role may give."""
 
     def stops(column: _RoleColumn) -> str:
-        """Return which turns people of the role may stop: all, their own, or also those of guests."""
+        """Return which turns people of the role may stop: all, none, their own, or also those of guests."""
         if Permission.COMMAND in column.rights.may:
             return YES
-        # A role that speaks for guests may also stop their turns.
+        # Who may not even ask may stop nothing. A role that speaks for guests may also stop their turns.
         return column.if_may(
             OWN_AND_GUESTS if roles.speaks_for(column.role, (Role.GUEST,), is_only_asker=False) else OWN
         )

@@ -153,7 +153,10 @@ async def people_rows(tx: Tx, folder: str) -> list[GroupPersonView]:
 
 
 def people_lines(rows: list[GroupPersonView], *, zone: ZoneInfo) -> list[str]:
-    """Return the people as a table; people without a role of their own have the role of the last row."""
+    """Return the people as a table for people.
+
+    `rows` are those of `people_rows`: the last one, `*`, has the role of everybody who has none of their own.
+    """
     return table(
         ("address", "name", "role", "since"),
         [

@@ -76,8 +76,9 @@ def _row(message: Message, terms: list[str]) -> FoundView:
 
 
 def excerpt(text: str, term: str) -> str:
-    """Return one line of a text around the first occurrence of a term, in any case, with `…` where it is cut.
+    """Return one line of a text around the first occurrence of a term, with `…` where it is cut.
 
+    Upper and lower case are the same.
     If the term does not occur, as when it was part of a secret that was replaced, it is the beginning of the
     text.
     """

@@ -97,7 +97,7 @@ def _changed_text(changed: Sequence[SettingChange]) -> str:
 
 
 def _credential_text(credential: CredentialView, zone: ZoneInfo | None) -> str:
-    """Return what is known of the key for the model: whether it is set, readable and accepted."""
+    """Return what is known of the key for the model: whether it is set, readable, and gets answers."""
     if credential["problem"]:
         return f"unusable: {credential['problem']}"
     if not credential["present"]:

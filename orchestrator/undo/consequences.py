@@ -20,10 +20,11 @@ TIMING = ("status", "schedule_type", "schedule_value", "next_run")
 
 
 async def cancel_outdated_alerts(tx: Tx, effects: Sequence[RowEffect], *, now_ms: int) -> None:
-    """Cancel pending notifications of dashboard rules that do not fit what undoing these effects restores.
+    """Cancel the pending notifications that would be wrong, or in the way, once these effects are undone.
 
-    They are alerts about a deadline that the turn has set, and notifications with the same task, question and
-    cause as a restored one: the database allows only one of these. The rules make new ones where needed.
+    Where a task gets its earlier deadline back, these are the rules' alerts about the one that the turn set.
+    Where a pending notification comes back, it is another pending one with the same task, question and cause,
+    of which the database allows only one. The rules of dashboards make new notifications where needed.
     """
     for effect in effects:
         async for alert in _outdated_alerts(tx, effect):
@@ -33,12 +34,15 @@ async def cancel_outdated_alerts(tx: Tx, effects: Sequence[RowEffect], *, now_ms
                 now_ms=now_ms,
                 status=NotificationStatus.CANCELLED,
                 cancelled_ms=now_ms,
-                cancel_reason=DEADLINE_MOVED,
+                cancel_reason=DEADLINE_MOVED,  # one of the rules' own reasons: no person has cancelled it
             )
 
 
 async def _outdated_alerts(tx: Tx, effect: RowEffect) -> AsyncIterator[Notification]:
-    """Yield the pending notifications that have to be cancelled before an effect is undone."""
+    """Yield the pending notifications that have to be cancelled before an effect is undone.
+
+    `cancel_outdated_alerts` says which.
+    """
     before, after = effect.before, effect.after
     if before is None or effect.table not in ("dashboard_tasks", "notifications"):
         return
@@ -48,6 +52,7 @@ async def _outdated_alerts(tx: Tx, effect: RowEffect) -> AsyncIterator[Notificat
             for alert in await board_notifications.open_of_task(tx, folder, before["id"]):
                 if alert.type is NotificationType.DEADLINE_ALERT and alert.created_by is Actor.WORKER:
                     yield alert
+    # A notification comes back as a pending one: another one about the same would violate a unique index.
     elif before["cause"] is not None and NotificationStatus(before["status"]).is_open:
         for other in await board_notifications.to_come(tx, folder):
             if other.id != before["id"] and _subject(other) == _subject_of_row(before):

@@ -259,19 +259,20 @@ class GroupFiles:
 
         Both are fields of an entry; None stands for no entry. Return whether the path has the state `target`
         afterwards. A path in any other state than these two is left unchanged, so a repetition changes
-        nothing. A directory that was to be removed, but has other files, counts as done. A failure is logged.
+        nothing. If `target` is None, a directory that stays counts as done: others may have put files into
+        it. A failure is logged, and the result is False.
         """
         with self._folders[folder].lock:
             try:
-                # If the content of the entry to compare with was not read, because the file was too large,
-                # the content of the present file is not read either, so that the two can be equal.
+                # The present entry is read anew for each comparison: an entry whose file was too large to be
+                # read can only be equal to one that was made without reading the file, too.
                 now = self.now(folder, path, compared_with=expected)
                 is_done = is_same(self.now(folder, path, compared_with=target), target)
                 if not is_done and is_same(now, expected):
                     with self._opened(folder) as root:
                         self._put(folder, root, path, target)
                 is_done = is_same(self.now(folder, path, compared_with=target), target)
-                return is_done or _is_full_directory(now, target)
+                return is_done or _is_remaining_directory(now, target)
             except (TreeError, OSError) as error:
                 log.warning("undo.file_left", group=folder, path=path[:200], reason=_reason(error))
                 return False
@@ -387,8 +388,8 @@ class GroupFiles:
     def _store(self, folder: str, tree: Mapping[str, Entry]) -> None:
         """Store the contents of a tree's files that are not stored yet."""
         group = self._folders[folder]
-        # All contents may have been deleted, because somebody asked to forget for good. That deletes them at
-        # once, so it is enough to look for one of them.
+        # The contents may have been deleted, because somebody asked to forget for good. That deletes all of
+        # them together, so it is enough to look for one (`islice` takes one of the set).
         if any(not self._content(folder, digest).exists() for digest in islice(group.stored, 1)):
             self._forget_stored(folder)
         with self._opened(folder) as root:
@@ -497,10 +498,10 @@ def is_same(first: Fields | None, second: Fields | None) -> bool:
     return is_same_entry(first_entry, second_entry)
 
 
-def _is_full_directory(now: Fields | None, target: Fields | None) -> bool:
-    """Return whether a directory that should be removed is still there, as it must if it has other files.
+def _is_remaining_directory(now: Fields | None, target: Fields | None) -> bool:
+    """Return whether a directory is there where nothing should be: `put` removes only an empty one. Pure.
 
-    Pure. `now` is the present entry, `target` the one that should be there; None for none.
+    `now` is the present entry, `target` the one that should be there; None for none.
     """
     return target is None and now is not None and now["kind"] == "dir"
 

@@ -72,7 +72,7 @@ class UndoPlan:
 def is_listed(effect: RowEffect) -> bool:
     """Return whether a list of what an undo restores names this row or file by itself. Pure.
 
-    Directories are not named, nor rows that only belong to others and have no title.
+    Directories are not named, nor rows that are only a detail of another row and have no title.
     """
     # `BY_NAME` has the tables whose changes are recorded: any other effect is one on a file or a directory.
     if effect.table not in BY_NAME:

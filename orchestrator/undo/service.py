@@ -195,15 +195,16 @@ class UndoService:
         rows = tuple(
             effect for effect in effects if effect.table in BY_NAME and not BY_NAME[effect.table].is_sending
         )
-        rows += await _of_sending_tables(tx, turn, effects)
+        rows += await _stopped_messages(tx, turn, effects)
         changed_files = [effect for effect in effects if effect.table == turn_effects.FILE]
         files = tuple(effect for effect in changed_files if self.files.can_put(turn.folder, effect.before))
-        # What can be stopped or deleted: messages, and runs of scheduled tasks.
+        # What can be stopped or deleted: messages, and the turns of scheduled tasks that it has queued.
         queued_messages = await _messages_of(tx, turn, effects)
-        runs = await _runs_of(tx, effects)
+        task_turns = await _queued_turns(tx, effects)
         command_messages = await outbox.by_ids(tx, _command_message_ids(effects))
         ids_of_commands = {message.id for message in command_messages}
-        # Only messages of commands are deleted, not answers. A removed emoji leaves nothing to delete.
+        # Only messages of commands are deleted, not answers. A reaction with an empty text has removed an
+        # emoji, and leaves nothing to delete.
         possibly_sent = [
             message
             for message in queued_messages
@@ -232,10 +233,11 @@ class UndoService:
                 message.id in ids_of_commands and message.state in _UNSENT for message in queued_messages
             ),
             sent=deletable,
-            waiting_runs=tuple(run for run in runs if run.state is TurnState.QUEUED),
+            waiting_runs=tuple(queued for queued in task_turns if queued.state is TurnState.QUEUED),
             items=tuple(map(item_of, (*filter(is_listed, rows), *named_files))),
             later=await later_changes.find(tx, self.files, turn.folder, (*rows, *files)),
-            # Numbers of the effects that stay, by their kind.
+            # Numbers of the effects that stay, by their kind: among them, notes of the conversation (`noted`)
+            # and things forgotten for good (`forgotten`).
             outside=outside.lasting_effects(
                 await tool_calls.of_turn(tx, turn.id),
                 noted=_count_out_of_reach(effects, "noted"),
@@ -244,7 +246,7 @@ class UndoService:
                 not_kept=len(changed_files) - len(files),
                 sent=len(possibly_sent) - len(deletable) - len(withdrawn),
                 withdrawn=await withdrawals.count_of(tx, turn.id),
-                runs=sum(run.state is not TurnState.QUEUED for run in runs),
+                runs=sum(task_turn.state is not TurnState.QUEUED for task_turn in task_turns),
             ),
         )
 
@@ -399,9 +401,9 @@ async def _is_undo(tx: Tx, turn_id: TurnId) -> bool:
 
 
 def _count_out_of_reach(effects: Sequence[RowEffect], kind: str) -> int:
-    """Return the number of effects of a kind, `noted` or `forgotten`, that no undo can reverse.
+    """Return the number of effects of a kind that no undo can reverse: changes in the host's own files.
 
-    They are changes in the host's own files.
+    The kinds are `noted`, a note of the conversation, and `forgotten`, what was forgotten for good.
     """
     return sum(effect.table == turn_effects.OUT_OF_REACH and effect.key[0] == kind for effect in effects)
 
@@ -427,13 +429,13 @@ def _command_message_ids(effects: Sequence[RowEffect]) -> set[int]:
     return {effect.key[0] for effect in effects if effect.table == "outbox" and effect.before is None}
 
 
-async def _of_sending_tables(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -> tuple[RowEffect, ...]:
+async def _stopped_messages(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -> tuple[RowEffect, ...]:
     """Return the changes of rows of the outbox by which a turn prevented unsent messages from being sent.
 
     Undoing the turn makes these messages pending again. Only a turn that is itself an undo has such changes.
     For any other turn this is empty: its own messages are not rows to restore, but are deleted or not sent.
     """
-    if await undos.get(tx, turn.id) is None:
+    if await undos.get(tx, turn.id) is None:  # the turn is no undo
         return ()
     return tuple(effect for effect in effects if effect.table == "outbox" and effect.before and effect.after)
 
@@ -449,8 +451,8 @@ async def _messages_of(tx: Tx, turn: Turn, effects: Sequence[RowEffect]) -> list
     return [*(message for message in answers if message.id not in ids_of_commands), *command_messages]
 
 
-async def _runs_of(tx: Tx, effects: Sequence[RowEffect]) -> list[Turn]:
-    """Return the turns of scheduled tasks that a turn queued; `effects` are the effects of that turn."""
+async def _queued_turns(tx: Tx, effects: Sequence[RowEffect]) -> list[Turn]:
+    """Return the turns that a turn with these effects has queued, such as runs of scheduled tasks."""
     numbers = [
         TurnId(effect.key[0]) for effect in effects if effect.table == "turns" and effect.before is None
     ]

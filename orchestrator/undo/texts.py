@@ -49,9 +49,10 @@ def done(plan: UndoPlan, *, is_korean: bool) -> str:
 
 
 def items(plan: UndoPlan, *, is_korean: bool) -> list[str]:
-    """Return a short text for each thing that an undo restores or stops.
+    """Return short texts about what an undo restores, deletes or stops.
 
-    Restored things beyond `MAX_ITEMS`, messages and runs are only counted.
+    Restored things beyond `MAX_ITEMS`, messages, and waiting turns of scheduled tasks are only counted. Of
+    the removed reactions, the first `MAX_ITEMS` emoji are shown.
     """
     listed = [_item(item, is_korean=is_korean) for item in plan.items[:MAX_ITEMS]]
     if len(plan.items) > MAX_ITEMS:

@@ -268,6 +268,7 @@ async def _status_in_turn(
         turn=turn.id,
         replies=tuple(reply.text for reply in await messages.sent_in(tx, turn.id)),
         place=(await turns.queue_positions(tx)).get(turn.id) if is_waiting else None,
+        # The number of earlier messages that the same turn answers, which this message has joined.
         joined=await messages.before_in_turn(tx, turn.id, message.chat_jid, message.id) if is_waiting else 0,
         is_settled=turn.state in SETTLED and all(outgoing.state in GONE for outgoing in sent),
     )

@@ -190,12 +190,15 @@ class WebFeature:
             return await sessions.find(cookie, agent=agent) is not None
 
         def more_routes() -> list[BaseRoute]:
-            """Return all routes but the first ones; they are loaded late, because their import takes long."""
-            from orchestrator.web.api.routes import more_routes
+            """Return all routes that are not among `first_routes`.
+
+            They are loaded at the first request for one of them, because their import takes long.
+            """
+            from orchestrator.web.api import routes
 
             services = self._services(chat, status)
             console = self._console_routes(services, sessions, on_refusal)
-            return [*more_routes(services), *self._secret_routes(services, on_refusal), *console]
+            return [*routes.more_routes(services), *self._secret_routes(services, on_refusal), *console]
 
         return web_app(
             first_routes(chat, new_message, status.status, host.bus),

@@ -71,7 +71,8 @@ class AccessGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass an allowed request to the application; answer and report a refused one.
 
-        A scope that is no HTTP request is passed on unchecked: the server takes nothing else from clients.
+        Requests that need the token are counted while they are under way, for the limit `MAX_REQUESTS`. A
+        scope that is no HTTP request is passed on unchecked: the server takes nothing else from clients.
         """
         if scope["type"] == "http":
             headers = Headers(scope=scope)
@@ -84,7 +85,7 @@ class AccessGuard:
                 await refusal.response(scope, receive, send)
                 return
         if scope["type"] != "http" or _is_open(scope["path"]):
-            # Not counted: clients without a token must not use up the places of authorised ones.
+            # Not counted: clients without a token must not use up the `MAX_REQUESTS` of authorised ones.
             await self._app(scope, receive, send)
             return
         self._under_way += 1

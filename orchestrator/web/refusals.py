@@ -138,7 +138,10 @@ class RefusalAudit:
 
 
 def _event(counted: _Counted) -> audit.AuditEvent:
-    """Return the audit row about counted refusals of one kind."""
+    """Return the audit row about counted refusals of one kind.
+
+    `given` is the host or origin that the first request named, if it was refused for that; else None.
+    """
     first = counted.first
     detail = {
         "error": first.error,

@@ -139,7 +139,7 @@ def _nth_or_each(match: re.Match[str]) -> Parts:
     once = _nth_day(match)
     assert isinstance(once.day, NthDay)
     place, weekday_index = once.day.nth, once.day.weekday
-    if place < LAST:
+    if place < LAST:  # places from the end of a month are negative: `LAST` is -1, the second last is -2
         return once
     rhythm = Rhythm(month_day=place)
     if weekday_index is not None:

@@ -159,8 +159,9 @@ class Rhythm:
     def has_words(self) -> bool:
         """Return whether words can name the rhythm.
 
-        They cannot name days of the week and of the month together, days and months that no calendar has, nor
-        a step in units that do not fit the days.
+        They cannot name days of the week and of the month together, nor days and months that no calendar has.
+        Of the rhythms that are counted from a `start`, they can name those with a step of two or more whose
+        unit fits the days, such as weeks for weekdays; up to 99 weeks or months.
         """
         if self.month_day not in (None, LAST, *range(1, 32)) or not set(self.months) <= set(range(1, 13)):
             return False
@@ -168,12 +169,12 @@ class Rhythm:
             return False
         if self.start is None:
             return True
-        is_counted_by = {
+        may_count = {
             StepUnit.DAYS: self.month_day is None and not self.weekdays,
             StepUnit.WEEKS: bool(self.weekdays) and self.nth is None and self.step < 100,
             StepUnit.MONTHS: self.month_day is not None and self.step < 100,
         }
-        return self.step > 1 and is_counted_by[self.unit]
+        return self.step > 1 and may_count[self.unit]
 
     def is_on(self, day: date) -> bool:
         """Return whether the rhythm occurs on a day."""
@@ -190,17 +191,20 @@ class Rhythm:
         return self.month_day == LAST and day.day == monthrange(day.year, day.month)[1]
 
     def _is_in_step(self, day: date) -> bool:
-        """Return whether a day is a whole number of steps after the start; True without a start."""
+        """Return whether a day, its week or its month (`unit`) is one of every `step` since the start.
+
+        False before the start; True without one. `is_on` checks which day of its week or month it is.
+        """
         if self.start is None:
             return True
         match self.unit:
             case StepUnit.DAYS:
-                steps = (day - self.start).days
-            case StepUnit.WEEKS:  # counted from Monday, so that several days of one week count as one step
-                steps = ((day - self.start).days + self.start.weekday()) // 7
+                units = (day - self.start).days
+            case StepUnit.WEEKS:  # calendar weeks from Monday, so that all days of one week count alike
+                units = ((day - self.start).days + self.start.weekday()) // 7
             case StepUnit.MONTHS:
-                steps = (day.year - self.start.year) * 12 + day.month - self.start.month
-        return day >= self.start and steps % self.step == 0
+                units = (day.year - self.start.year) * 12 + day.month - self.start.month
+        return day >= self.start and units % self.step == 0
 
 
 def is_nth(day: date, nth: int) -> bool:
@@ -261,9 +265,10 @@ class Recurrence:
 
     @classmethod
     def of_schedule(cls, kind: str, value: str, *, first: datetime) -> Recurrence | None:
-        """Return the recurrence of a scheduled task with this type (`kind`) and value, as from `schedule`.
+        """Return the recurrence of a scheduled task with this type (`kind`) and value.
 
-        `first` is its first time ahead. None for a task with another schedule.
+        These have the forms that the property `schedule` returns; None for others. `first` is the task's
+        first time ahead.
         """
         if kind == "interval" and value.isdecimal():
             return cls(first=first, interval=timedelta(milliseconds=int(value)))
@@ -470,7 +475,7 @@ class Parts:
         if len(both) < len(own) + len(others) or not _fit_together(both):
             return None
         joined = replace(self, **others)  # type: ignore[arg-type] # the names and types are those of the fields
-        if joined.either is not None:
+        if joined.either is not None:  # ambiguous: at least one of its meanings has to fit the other parts
             return joined if joined.meanings() else None
         # A time of day fits a span or an interval only if that counts whole days.
         has_clock = "clock" in both or "half" in both

@@ -71,9 +71,11 @@ def resolve(parts: Parts, *, now: datetime, zone: tzinfo, policy: TimePolicy | N
 
 
 def _question(readings: Sequence[Reading], reason: Reason) -> Reading:
-    """Return the refusal that asks which of several meanings is right, or the only one that is possible.
+    """Return the reading of an ambiguous text: mostly a refusal that asks which meaning is right.
 
-    `readings` are the results of the meanings; `reason` is that of the refusal.
+    `readings` are the results of its meanings; `reason` is that of the refusal. If no meaning leads to a time
+    that could be chosen, the first one's refusal is returned; if one is a time, and the weekday is wrong for
+    all others, that time; else, if one lacks a time of day, a refusal that asks for it.
     """
     refusals = [reading for reading in readings if isinstance(reading, TimeRefusal)]
     results = [reading for reading in readings if not isinstance(reading, TimeRefusal)]
@@ -140,17 +142,25 @@ def _resolved(parts: Parts, now: datetime, policy: TimePolicy) -> Reading:
 
 
 def _by_half(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Choice, ...]:
-    """Return the times that an hour without a half of the day can mean, without those that are refused."""
+    """Return the times that an hour can mean, as am and as pm, without those that are refused.
+
+    There are none if the text has no hour, or names a part of the day: in the time (`9 pm`) or beside it.
+    """
     if parts.clock is None or parts.clock.half or parts.half:
         return ()
+    # No longer bare, so that `_resolved` does not refuse the hour as ambiguous again.
     clocks = (replace(parts.clock, half=half, is_bare=False) for half in (Half.AM, Half.PM))
     readings = (_resolved(replace(parts, clock=clock), now, policy) for clock in clocks)
     return tuple(reading for reading in readings if not isinstance(reading, TimeRefusal))
 
 
 def _midnights(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Choice, ...]:
-    """Return both midnights that `내일 밤 12시` can mean: at the start and at the end of the day."""
+    """Return both midnights that `내일 밤 12시` (12 at night) can mean: at the start and end of the day.
+
+    Empty for any other time than 12 at night, and if the first midnight is refused.
+    """
     clock = parts.clock
+    # At night, the written hour 12, which is otherwise noon, is midnight.
     if clock is None or clock.hour != _NOON or Half.NIGHT not in (clock.half, parts.half):
         return ()
     at_start = replace(parts, half=None, clock=replace(clock, hour=0, half=None, is_bare=False))
@@ -222,7 +232,8 @@ def _day_alone(parts: Parts, now: datetime, policy: TimePolicy) -> DateOnly:
     If all are past, return the last. Raises `_Refused` if the named day does not exist, a time of day is
     needed, or the parts name a date and another weekday than that of the date.
     """
-    # A part of the day without a time in the policy needs an hour; so do parts that name nothing.
+    # `half` is set here only if the policy has no time for that part of the day, as usually for `am`: then an
+    # hour is needed. So it is if nothing is named.
     if parts.half is not None or not parts.written():
         raise _Refused(Reason.NEEDS_CLOCK)
     day = None
@@ -413,11 +424,11 @@ def _clock(parts: Parts, policy: TimePolicy) -> time | None:
     if parts.clock is None:
         return policy.parts_of_day.get(parts.half) if parts.half else None
     written, hour = parts.clock, parts.clock.hour
-    if isinstance(written.offset, Reason):
+    if isinstance(written.offset, Reason):  # no offset that exists, or the end of a range: `9:00-10:00`
         raise _Refused(written.offset)
-    if written.half:
+    if written.half:  # the part of the day in the time itself, as in `9 pm`
         hour = _hour_in(written.half, hour)
-    # Where both are named, as in `9 pm in the evening`, they have to agree.
+    # `parts.half` is named beside the time. Where both are, as in `9 pm in the evening`, they have to agree.
     if parts.half and (not written.half or hour not in _HOURS[parts.half].values()):
         in_part = _hour_in(parts.half, hour)
         if written.half:  # `9 am in the evening` is not 21:00

@@ -33,7 +33,7 @@ _WORKDAYS, _WEEKEND = (0, 1, 2, 3, 4), (5, 6)
 
 
 def say(reading: Reading, language: Language) -> str:
-    """Return a time that was read in words: `Mon 2026-11-23 09:00`, `every Monday at 09:00`.
+    """Return the words for the time in a reading: `Mon 2026-11-23 09:00`, `every Monday at 09:00`.
 
     Empty for a refusal.
     """
@@ -150,7 +150,7 @@ def _is_quarterly(rhythm: Rhythm) -> bool:
 
 
 def _days_of_any_month_en(rhythm: Rhythm) -> str:
-    """Return the days of a rhythm in English, without the months: `every month on the 3rd`."""
+    """Return the days of a rhythm in English, as if it had no `months`: `every month on the 3rd`."""
     if rhythm.month_day is not None:
         month = f"{rhythm.step} months" if rhythm.step > 1 else "month"
         day = "last day" if rhythm.month_day == LAST else f"{rhythm.month_day}{_ordinal(rhythm.month_day)}"

@@ -333,7 +333,7 @@ class Failover:
         async with self._database.transaction() as tx:
             await owner.notify(
                 tx,
-                failures.left_notice(service),
+                failures.broke_off_notice(service),
                 about=f"service:{service}:left:{now_ms // DAY_MS}",
                 now_ms=now_ms,
             )

@@ -384,7 +384,10 @@ class _Routes:
         return self._sign_in_page(request)
 
     def _sign_in_page(self, request: Request, error: BadRequest | None = None) -> Response:
-        """Return the page of the sign-in; with `error`, it says why a sign-in was refused."""
+        """Return the page of the sign-in; with `error`, it says why a sign-in was refused.
+
+        With `lost=form` in the query, it says that a form, sent after the session had ended, was lost.
+        """
         view = View(self._console, request, page=None, signed_in=None)
         view.error = view.why(error) if error else None
         status = error.http_status if error else 200
@@ -475,11 +478,17 @@ class _Routes:
     # Errors in words
 
     async def explain(self, request: Request, error: Exception) -> Response:
-        """Return a page that says what went wrong and what to do; log a fault of the host itself."""
+        """Return a page that says what went wrong and what to do; log a fault of the host itself.
+
+        For a form about something that has changed since its page was opened (`ChangedSince`), the page also
+        shows what has changed.
+        """
         status = status_of(error)
         signed_in = await self._session_of(request)
         view = View(self._console, request, page=None, signed_in=signed_in)
-        if signed_in is not None and status < 500:  # after a fault, counting the needs might fail too
+        # The number of things that wait for the owner, which the navigation of the page shows. After a fault
+        # it is not counted, because that might fail too.
+        if signed_in is not None and status < 500:
             view.needs = len(await needs.read_waiting(view)) + self._console.troubles
         changed = error if isinstance(error, ChangedSince) else None
         text = view.why(error)

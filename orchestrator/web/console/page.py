@@ -261,9 +261,10 @@ class View:
         return self.console.catalogue.text(self.language, full_key, **values)
 
     def why(self, error: Exception) -> str:
-        """Return the text of an error in the page's language by the error's code; else the error's own text.
+        """Return the text of an error in the page's language, by the error's code.
 
-        Attributes of the error, such as the name of a group, replace the placeholders in the text.
+        Attributes of the error, such as the name of a group, replace the placeholders in the text. Without a
+        text for the code, it is the own text of an `AndyError`, and a general one for any other error.
         """
         own_text = str(error) if isinstance(error, AndyError) else ""
         values = {name: str(value)[:MAX_VALUE_CHARS] for name, value in vars(error).items()} | {
@@ -407,10 +408,10 @@ class View:
         return self.console.flashes.pop(self._signed_in.session.id, None)
 
     def live_parts(self) -> str:
-        """Return the kinds of events that change each part of this page which updates itself, as JSON.
+        """Return, as JSON, the live parts of this page, each with the kinds of events that change it.
 
-        `console.js` reads it. Parts in `everywhere` react to the events of every group, the others only to
-        those of the page's group.
+        `console.js` reads it, and reloads a part after such an event. Parts in `everywhere` react to the
+        events of every group, the others only to those of the page's group.
         """
         parts = self.page.live if self.page else {}
         # The navigation of every page has the part `needs`: the number of things that wait for the owner.
@@ -432,7 +433,7 @@ class View:
         """Return the page, or the requested part of it, as rendered from a template with `data`.
 
         `status` is the HTTP status. If `view.error` is set, the page shows it at the top, opens the form that
-        it is about, and has the status 422.
+        it is about, and has the status 422 in place of 200.
         """
         if self.error and status == 200:
             status = 422

@@ -125,7 +125,7 @@ class SessionService:
 
         A wrong guess leaves all codes valid: otherwise, somebody who guesses could lock others out.
         """
-        # `make_code` has joined the two. An unknown name has no hash, and counts as expired.
+        # `make_code` has joined a name and a secret. An unknown name has no hash, and counts as expired.
         name, _, secret = credential.partition(".")
         code_hash, until_ms = self._codes.get(name, ("", 0))
         if self._clock.steady_ms() >= until_ms or not hmac.compare_digest(hashed(secret), code_hash):

@@ -33,12 +33,12 @@ def made(*sizes: int, priority: str = "normal", order: int = 0) -> NoticeBatch:
     )
 
 
-def write(notification: NoticeBatch) -> str:
-    return "\n".join("x" * entry.event.payload["size"] for entry in notification.entries)
+def write(batch: NoticeBatch) -> str:
+    return "\n".join("x" * entry.event.payload["size"] for entry in batch.entries)
 
 
 def told(injection: RenderedNotices) -> list[NoticeBatch]:
-    return [each.notification for each in injection.delivered if each.text is not None]
+    return [each.batch for each in injection.delivered if each.text is not None]
 
 
 def test_nothing_is_nothing():
@@ -90,7 +90,7 @@ def test_of_what_is_left_the_unimportant_is_summed_up():
     injection = compose(candidates, write, limit=9_500)
 
     assert injection.text.splitlines()[-2] == "more: 12 a.b"
-    assert [each.notification for each in injection.delivered] == candidates
+    assert [each.batch for each in injection.delivered] == candidates
 
 
 @pytest.mark.parametrize("why", ["notice_id", "is_addressed"])
@@ -101,7 +101,7 @@ def test_what_somebody_asked_for_is_never_summed_up(why):
 
     injection = compose(candidates, write, limit=9_500)
 
-    assert low not in [each.notification for each in injection.delivered]
+    assert low not in [each.batch for each in injection.delivered]
     assert "more: 1 to be told next" in injection.text
 
 

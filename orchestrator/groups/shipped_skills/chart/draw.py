@@ -47,7 +47,8 @@ def main() -> int:
 def svg_of(chart: object) -> str:
     """Return a chart as SVG.
 
-    `chart` is an object with `kind` (a key of `DRAWN`), `labels`, `series` and perhaps `title` and `unit`.
+    `chart` is an object with `labels` and `series`, and perhaps `kind` (a key of `DRAWN`; else `bar`),
+    `title` and `unit`.
     Raises `BadChart` if it cannot be drawn.
     """
     if not isinstance(chart, dict):

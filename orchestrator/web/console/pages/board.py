@@ -337,9 +337,10 @@ def _deadline_text(view: View, deadline: Deadline, zone: ZoneInfo) -> str:
 
 
 def _moment_text(view: View, at_ms: int, zone: ZoneInfo) -> str:
-    """Return a time in `zone` as people read it, always with its date: `Tue 24 Nov 18:00`.
+    """Return a time in `zone` as people read it: `Tue 24 Nov 18:00`, with its year unless it is the present.
 
-    The text is compared with the one that a page showed, maybe on another day.
+    The date stands there even for today: the text is compared with the one that a page showed, maybe on an
+    earlier day.
     """
     moment = datetime.fromtimestamp(at_ms / 1000, zone)
     today = datetime.fromtimestamp(view.now_ms / 1000, zone).date()
@@ -390,7 +391,7 @@ async def _show(view: View, folder: str, *, form: SentForm | None = None) -> Res
         is_cut=boards.is_cut,
         titles=titles,
         questions=boards.questions,
-        delivered=boards.notifications,  # those to come, too
+        delivered=boards.notifications,  # the template's name for all of them, also those to come
         archived=boards.archived[:history_rows],
         older=view.url(f"/board?group={folder}&history={history_rows + HISTORY_STEP}#part-history")
         if len(boards.archived) > history_rows

@@ -90,15 +90,16 @@ async def _conversation(
     folder = view.path_param("folder")
     async with view.host.reader.reading() as tx:
         group = await groups.known(tx, folder)
-        # The `seq` of a message each; 0 for none.
-        before, first = await _window(tx, view, folder)
-        limit = MAX_SHOWN if first and not before else SHOWN
-        lines = await messages.rows(tx, folder, limit=limit, before_seq=before or None)
-        if first and not before:
+        # Each is the `seq` of a message, or 0: the page shows messages before `before_seq`, or those from
+        # `first_seq` on.
+        before_seq, first_seq = await _window(tx, view, folder)
+        limit = MAX_SHOWN if first_seq and not before_seq else SHOWN
+        lines = await messages.rows(tx, folder, limit=limit, before_seq=before_seq or None)
+        if first_seq and not before_seq:
             # The page keeps its first line while new ones arrive: nothing moves away from the reader.
             # If all its lines are gone, it shows the newest, as without `from`.
-            lines = [line for line in lines if line["seq"] >= first] or lines[-SHOWN:]
-        work = await _turn_at_work(tx, group) if not before else None
+            lines = [line for line in lines if line["seq"] >= first_seq] or lines[-SHOWN:]
+        work = await _turn_at_work(tx, group) if not before_seq else None
         summaries = await message_store.group_summaries(tx) if view.part is None else ()
         read_seq = await message_store.read_up_to(tx, group.folder)
         several = await chats.of_group(tx, group) if len(group.chats) > 1 else []
@@ -121,7 +122,7 @@ async def _conversation(
         quiet=ignored_sequences(lines),
         undoable=undoable,
         around=view.number("around"),
-        before=before,
+        before=before_seq,
         first=lines[0]["seq"] if lines else 0,
         # A page that is not full begins with the first message that there is.
         has_older=bool(lines) and lines[0]["seq"] > 1 and len(lines) >= SHOWN,
@@ -225,7 +226,7 @@ class RequestLine(AuditView):
 
 
 class TurnAtWork(TypedDict):
-    """The current work of a group's agent; of requests and tool calls the newest."""
+    """The current work of a group's agent; of tool calls and audited requests (`asked`) the newest."""
 
     turn: Turn
     run: Run | None
@@ -239,14 +240,15 @@ class TurnAtWork(TypedDict):
 async def _turn_at_work(tx: Tx, group: Group) -> TurnAtWork | None:
     """Return the turn that a group's agent works on, with its tool calls, requests and messages so far.
 
-    None if the agent is idle. Only the last `WORK_ROWS` calls and requests are returned. `tools_before` is
-    the number of calls before those. `draft` is left empty.
+    The requests to the host are the turn's rows of the audit, under `asked`. None if the agent is idle. Only
+    the last `WORK_ROWS` calls and requests are returned. `tools_before` is the number of calls before those.
+    `draft` is left empty.
     """
     turn = await turns.running_of(tx, group.folder)
     if turn is None:
         return None
     run = await runs.get(tx, turn.run_id) if turn.run_id else None
-    requests = await audit.of_turn(tx, turn.id, since_ms=turn.started_ms or turn.queued_ms)
+    audit_rows = await audit.of_turn(tx, turn.id, since_ms=turn.started_ms or turn.queued_ms)
     # What a running turn says is held back until the turn ends.
     held_texts = [outgoing.text for outgoing in await outbox.of_turn(tx, turn.id) if outgoing.state == "held"]
     # Calls of earlier attempts are shown in the history of the message.
@@ -254,7 +256,7 @@ async def _turn_at_work(tx: Tx, group: Group) -> TurnAtWork | None:
     return {
         "turn": turn,
         "run": run,
-        "asked": [{**row, "words": detail_text(row["detail"])} for row in requests[-WORK_ROWS:]],
+        "asked": [{**row, "words": detail_text(row["detail"])} for row in audit_rows[-WORK_ROWS:]],
         "tools": tools[-WORK_ROWS:],
         "tools_before": max(0, len(tools) - WORK_ROWS),
         "said": held_texts,
@@ -396,6 +398,7 @@ async def _undo_preview(view: View, number: int) -> UndoPreview | None:
         except NotYet:
             return None
 
+    # A write, because the plan records the files that the turn changed, if that was not done yet.
     plan = await view.host.database.write(plan_undo)
     if plan is None or plan.is_empty:
         return None

@@ -358,8 +358,8 @@ def _date_of_editing(view: View, editing: str, days: list[Day]) -> str:
     days; the query's `on` says in which of them it was opened.
     """
     dates = [day.date for day in days if any(line.id == editing for line in day.lines)]
-    # Without `on`, a task was opened in the list, which has all tasks. A reminder of these days was not,
-    # because the list has only those of later days.
+    # Without `on`, a scheduled task was opened in the list below, which has all tasks. A reminder that comes
+    # on one of the days was opened there: the list has only reminders of later days.
     requested = _page_parameter(view, "on")
     if requested in dates or (requested == "" and editing.startswith("task-")):
         return requested

@@ -242,7 +242,8 @@ async def _refusals(tx: Tx, folder: Folder | None, *, since_ms: int) -> list[Ref
         since_ms=since_ms,
         only_refused=True,
     )
-    of_model = [row for row in rows[::-1] if row["kind"].startswith("model.")]
+    newest_first = reversed(rows)  # `audit.newest` returns them oldest first
+    of_model = [row for row in newest_first if row["kind"].startswith("model.")]
     return [{**row, "why": reports_audit.detail_text(row["detail"])} for row in of_model[:REFUSALS]]
 
 

@@ -386,7 +386,8 @@ async def _show_diff(
 async def add_address(view: View, form: SentForm, *, kind: AddressKind) -> Response:
     """Create a secret address of a group for a program; only the next page shows it, once.
 
-    A refused form is shown on the page of the group.
+    With `asks` in the form, the texts that a hook brings are requests to the agent (`is_request`), not only
+    messages that it may read. A refused form is shown on the page of the group.
     """
     folder = view.path_param("folder")
     try:

@@ -84,8 +84,8 @@ async def _show(
         all_groups = await groups.every(tx)
         group = await groups.known(tx, folder or (all_groups[0].folder if all_groups else "main"))
         memory = await changes.current(tx, view.host.home.root, group.folder, GroupPart.MEMORY)
-        noticed = await notices.every(tx, group.folder, with_ended=False, limit=MAX_NOTICES)
-        noted = await person_memory.notes_of(tx, group.folder)
+        open_notices = await notices.every(tx, group.folder, with_ended=False, limit=MAX_NOTICES)
+        notes_on_people = await person_memory.notes_of(tx, group.folder)
         persons = await _persons(tx, group.folder)
     view.error = view.error or error or None
     manager = view.services.contexts.manager(group.folder)
@@ -106,10 +106,10 @@ async def _show(
         summary=stored_summary,
         typed=stored_summary if summary is None else summary,
         snapshots=context.snapshot_rows(snapshots),
-        noted=list(reversed(noted)),
+        noted=list(reversed(notes_on_people)),
         persons=persons,
-        notices=noticed,
-        says=view.console.catalogue.has,
+        notices=open_notices,
+        says=view.console.catalogue.has,  # whether there is a text with a key
     )
 
 
@@ -172,8 +172,9 @@ async def change_memory(view: View, form: SentForm) -> Response:
 async def forget_fact(view: View, form: SentForm) -> Response:
     """Remove one fact from the memory file.
 
-    If the file has changed since the page was shown, the fact is found by its text. If the text is gone, or
-    occurs several times, nothing is removed, and the page says so.
+    The form has the text of the fact (`lines`), the place of its first line (`place`), and the digest of the
+    file that the page showed (`shown`). If the file has changed since, the fact is found by its text. If the
+    text is gone, or occurs several times, nothing is removed, and the page says so.
     """
     folder, now_ms = view.path_param("folder"), view.now_ms
     home, by = view.host.home.root, view.signed_in.session.browser

@@ -217,7 +217,9 @@ def _count(value: object) -> int:
 
 
 async def settle_place(view: View, form: SentForm) -> Response:
-    """Decide about a place that an agent was refused: allow it once, for its group, or refuse it for good.
+    """Decide about a network target (host and port) that an agent was refused.
+
+    It is allowed once or for its group, or refused for good.
 
     The form has the `verdict`, and the `row` of the audit with the refusal. Raises `BadRequest` if there is
     no such verdict or refusal.
