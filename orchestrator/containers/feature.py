@@ -110,10 +110,13 @@ class ContainersFeature:
     async def _report_node_problem(self, problem: str) -> None:
         """Queue a message to the owner's group about a node that cannot start containers.
 
-        The same text is sent only once.
+        The swarm's runtime calls this unless the node's last start failed for the same reason. So a problem
+        that comes back is reported again.
         """
+        now_ms = self._host.clock.now_ms()
+        # With the time in the subject, because the same problem may be reported again later.
         await self._host.database.write(
-            lambda tx: owner.notify(tx, f"⚠️ {problem}", about="node", now_ms=self._host.clock.now_ms())
+            lambda tx: owner.notify(tx, f"⚠️ {problem}", about=f"node:{now_ms}", now_ms=now_ms)
         )
         self._host.wakeups.outbox.set()
 

@@ -229,6 +229,8 @@ class OutputReader:
             case ToolStart() if is_new:
                 # In a thread: the known secrets are read from a file.
                 frame = await asyncio.to_thread(turn_progress.safe_start, frame, self._context.ports.redact)
+            case ToolEnd() if is_new:
+                frame = turn_progress.safe_end(frame)
             case FailureFrame():
                 live.failure = frame_effects.plain_reason(frame.error)
         if is_new:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agent_runner.wire.frames import MAX_DRAFT_CHARS, Draft, ToolStart
+from agent_runner.wire.frames import MAX_DRAFT_CHARS, Draft, ToolEnd, ToolStart
 from orchestrator.base.clock import Clock
 
 MAX_TOOL_CHARS, MAX_SUMMARY_CHARS = 80, 300
@@ -36,6 +36,11 @@ def safe_start(frame: ToolStart, redact: Callable[[str], str]) -> ToolStart:
             "parent": _one_line(frame.parent) if frame.parent else None,
         }
     )
+
+
+def safe_end(frame: ToolEnd) -> ToolEnd:
+    """Return a copy of the frame, which reports the end of a tool call, with the id that `safe_start` gave."""
+    return frame.model_copy(update={"call": _one_line(frame.call)})
 
 
 def _one_line(text: str) -> str:

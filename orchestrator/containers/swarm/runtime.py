@@ -82,8 +82,8 @@ class SwarmRuntime:
         `last_frame` returns the number of the last frame of a run that the store has recorded, and `on_log`
         receives pieces of containers' stderr. With `is_gate` the host itself is on the networks of agents and
         forwards their connections. `slots_per_node` limits the containers of a node, unless it is 0.
-        `on_problem` is called with the reason when a node could not start a container, once for each new
-        reason.
+        `on_problem` is called with the reason when a node could not start a container, unless its last start
+        failed for the same reason.
         """
         self._engine = engine
         self._on_problem = on_problem
