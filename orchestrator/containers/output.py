@@ -226,11 +226,9 @@ class OutputReader:
                 if is_new:
                     await self._store_session(live, frame.new_session_id)
                 return
-            case ToolStart() if is_new:
+            case ToolStart() | ToolEnd() if is_new:
                 # In a thread: the known secrets are read from a file.
-                frame = await asyncio.to_thread(turn_progress.safe_start, frame, self._context.ports.redact)
-            case ToolEnd() if is_new:
-                frame = turn_progress.safe_end(frame)
+                frame = await asyncio.to_thread(turn_progress.safe_report, frame, self._context.ports.redact)
             case FailureFrame():
                 live.failure = frame_effects.plain_reason(frame.error)
         if is_new:

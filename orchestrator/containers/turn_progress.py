@@ -38,8 +38,13 @@ def safe_start(frame: ToolStart, redact: Callable[[str], str]) -> ToolStart:
     )
 
 
-def safe_end(frame: ToolEnd) -> ToolEnd:
-    """Return a copy of the frame, which reports the end of a tool call, with the id that `safe_start` gave."""
+def safe_report(frame: ToolStart | ToolEnd, redact: Callable[[str], str]) -> ToolStart | ToolEnd:
+    """Return a copy of the frame, which reports on a tool call, with texts that are safe to show.
+
+    The id of the call is put on one line at its end as at its start, so that the two match.
+    """
+    if isinstance(frame, ToolStart):
+        return safe_start(frame, redact)
     return frame.model_copy(update={"call": _one_line(frame.call)})
 
 
