@@ -201,7 +201,8 @@ class OutputReader:
         """Parse one line of a container's output as a frame, and apply it once.
 
         A frame that was applied before, which a repeated output brings again, changes nothing in the store.
-        This waits while the container sends faster than the limits.
+        This waits while the container sends faster than the limits, which do not apply to the repeats that
+        `_read_frames` expects (`free_replays`).
         """
         frame = await self._parse(live, line)
         if frame is None:
@@ -222,7 +223,7 @@ class OutputReader:
             case Standby():
                 self._note_standby(live, frame.cpu_seconds)
                 return
-            case Heartbeat() | Ready():  # the store does not record the numbers of these frames
+            case Heartbeat() | Ready():  # not recorded as the last frame: a repeated one may count as new
                 if is_new:
                     await self._store_session(live, frame.new_session_id)
                 return
