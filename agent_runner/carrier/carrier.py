@@ -622,7 +622,7 @@ class Carrier:
         A file of the group that a request names is sent before the request, and takes effect at once.
 
         Raises:
-            ConnectionLost, TreeError, OSError
+            ConnectionLost, OSError
         """
         directory = self._box_path(box)
         async with link.requests_lock:
