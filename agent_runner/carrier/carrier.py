@@ -228,6 +228,7 @@ class Carrier:
         refuses the run, or `BROKEN_CODE` after an error.
         """
         try:
+            # It ends by an error only, so each way sets `code`: `_end_with_host` raises `_Over` at the end.
             async with asyncio.TaskGroup() as self._tasks:
                 self._tasks.create_task(self._stay_connected(), name="carrier:talk")
                 self._tasks.create_task(self._end_with_host(), name="carrier:over")
@@ -326,6 +327,7 @@ class Carrier:
                 tasks.create_task(connection.keep_alive(), name="carrier:ping")
                 self._link = link
                 self._notify()
+                # In the state OVER, `_end_with_host` cancels this method and the tasks of `tasks`.
                 while self._state is not CarrierState.OVER:
                     await self._handle_message(link, await connection.receive(), tasks)
         except* (ConnectionLost, OSError, TreeError) as group:
@@ -453,7 +455,8 @@ class Carrier:
     async def _forward_lines(self, stdout: asyncio.StreamReader) -> None:
         """Add the runner's stdout to the output, line by line, so that frames are noticed.
 
-        The start of a line that can be no frame is added at once.
+        The start of a line that can be no frame is added at once. The rest of that line is then treated as a
+        line of its own.
         """
         line = bytearray()
         while data := await stdout.read(CHUNK_BYTES):
@@ -586,7 +589,8 @@ class Carrier:
                         await send_changes(
                             link.connection, "stage", target, self._trees.path_of(target), changes, n=n
                         )
-                # Files with `n` 0 take effect at once, even if the connection breaks before the answer.
+                # From here on the host may have the changes, even if the connection breaks before it answers.
+                # Without this, a file that then gets its earlier content back would not be sent again.
                 self._trees.mark_uncertain(changed)
                 await link.connection.send("stage_end", n=n)
                 with suppress(StaleFile):
@@ -615,10 +619,10 @@ class Carrier:
     async def _send_requests(self, link: HostLink, box: str) -> None:
         """Send the requests in the mailbox directory `box` that this connection has not sent yet.
 
-        A file that a request names is sent before the request.
+        A file of the group that a request names is sent before the request, and takes effect at once.
 
         Raises:
-            ConnectionLost
+            ConnectionLost, OSError
         """
         directory = self._box_path(box)
         async with link.requests_lock:
@@ -631,9 +635,8 @@ class Carrier:
                 request, version = request_and_version
                 if (path := file_named_in(request)) is not None:
                     await self._wait_until_output_sent(link)
-                    await self._send_changes(
-                        link, 0, partial(self._trees.file_changes, "/workspace/group", path)
-                    )
+                    find_changes = partial(self._trees.file_changes, "/workspace/group", path)
+                    await self._send_changes(link, n=0, find_changes=find_changes)
                 # Before it is sent: the host may confirm it at once.
                 link.requests_sent[box, name] = version
                 await link.connection.send("request", request, box=box, name=name)

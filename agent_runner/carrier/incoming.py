@@ -107,8 +107,11 @@ class IncomingFiles:
         """Store a part of a file; with the last part, move the file to its path in the tree.
 
         A file whose content is not as announced is dropped, because it has changed on the host, which sends
-        it again. But `StaleFile` is raised for such a file if the container still lacks it, or if it is in a
-        tree to which the agent may write.
+        it again.
+
+        Raises:
+            StaleFile: the content is not as announced, and the container still lacks the file, or it is in a
+                tree to which the agent may write. The error ends the connection.
         """
         key = message.text("target"), message.text("path")
         is_last = bool(message.fields.get("is_last"))

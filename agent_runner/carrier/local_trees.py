@@ -107,12 +107,14 @@ class LocalTrees:
     def mark_uncertain(self, sent: dict[str, Changes]) -> None:
         """Record that the host may or may not have these changes, given by target.
 
-        `find_changes` returns them again until `mark_stored` is called.
+        In the record of the host's trees, their paths get the content `UNKNOWN`. So `find_changes` returns
+        these paths again, as they are then, until `mark_stored` is called.
         """
         for target, changed in sent.items():
             tree = self._writable[target]
             removed = {path: tree[path] for path in changed.removed if path in tree}
-            # The kind stays: for another kind, a directory would be removed on the host with its content.
+            # Only the content is unknown. With another kind than on the disk, `find_changes` would have the
+            # host remove the path first: a directory with all that is in it.
             changed_entries = {**removed, **changed.put}
             tree.update({path: replace(entry, content=UNKNOWN) for path, entry in changed_entries.items()})
 

@@ -66,7 +66,7 @@ def open_file(parent_fd: int, name: str) -> int:
     """
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent_fd)
     if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-        os.close(descriptor)  # a failing file object would leave it open
+        os.close(descriptor)  # `os.fdopen`, which refuses directories, would leave it open
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
     return descriptor
 

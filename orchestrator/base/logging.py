@@ -349,8 +349,8 @@ class LogThrottle:
     def take_dropped(self, key: Hashable) -> int:
         """Return how many events of a key were dropped since the last that passed, and reset the count.
 
-        Call it after `passes`. For a key that is throttled together with others, the events of all of them
-        count, and those of keys that were forgotten before they were reported.
+        Call it after `passes`. Keys beyond `MAX_THROTTLE_KEYS` have one common count. It also contains the
+        events that were not reported before their keys were forgotten.
         """
         return self._dropped_counts.pop(key if key in self._passes_at else _OTHER_KEYS, 0)
 

@@ -41,8 +41,11 @@ _LIKE_ADDRESS_SIGNS = frozenset(
 _OTHER_LATIN = frozenset("ÆÐÞØŁŒŊĦßæðþøłœŋħđ")
 """Letters of European languages that are no letter of ASCII with a mark, and look like none."""
 _RAISED_FORMS = ("<super>", "<sub>")
-_BESIDE_LATIN = ("HANGUL SYLLABLE", "CJK UNIFIED", "HIRAGANA LETTER", "KATAKANA LETTER")
-"""Writing that is set right beside Latin letters, as in `Andy야`, and looks like none of them."""
+_EAST_ASIAN_LETTERS = ("HANGUL SYLLABLE", "CJK UNIFIED", "HIRAGANA LETTER", "KATAKANA LETTER")
+"""Beginnings of the Unicode names of letters that are written right beside Latin ones, as in `Andy야`.
+
+They look like none of these.
+"""
 
 
 def visible(text: str) -> str:
@@ -81,18 +84,18 @@ def _look_alikes(word: str) -> Iterator[int]:
 
 
 def _passes_for_ascii(character: str) -> bool:
-    """Return whether a letter that is not ASCII can be mistaken for one that is.
+    """Return whether a letter or digit that is not ASCII can be mistaken for one that is, as Cyrillic `а`.
 
-    Return False for letters of European languages (`é`, `ß`), for raised ones (`m²`), for Chinese, Japanese
-    and Korean writing, and for a character that is neither a letter nor a digit.
+    All count as such, except ASCII letters with marks (`é`), those in `_OTHER_LATIN` (`ß`), raised ones
+    (`m²`), and Chinese, Japanese and Korean ones. Return False for any other character.
     """
     if not character.isalnum() or character in _OTHER_LATIN:
         return False
     form, *parts = _form_and_parts(character)
-    # A decomposition without a form and with several parts is a letter with its marks.
+    # `é` has the parts `e` and its accent, and no form.
     if form in _RAISED_FORMS or (not form and len(parts) > 1 and _letter_of(character).isascii()):
         return False  # `m²`, or a letter of ASCII with its marks
-    return not unicodedata.name(character, "").startswith(_BESIDE_LATIN)
+    return not unicodedata.name(character, "").startswith(_EAST_ASIAN_LETTERS)
 
 
 def _shows_itself(character: str) -> bool:
@@ -103,9 +106,10 @@ def _shows_itself(character: str) -> bool:
 
 
 def _is_sign(character: str) -> bool:
-    """Return whether a character is a sign or a spacing mark, of which some look like letters.
+    """Return whether a character is of a kind that is escaped right between two ASCII letters.
 
-    The names are Unicode's categories: symbols of mathematics, others and modifiers, marks, punctuation.
+    Some characters of these kinds look like letters. They are Unicode's categories: symbols of mathematics,
+    other symbols, modifier symbols, spacing marks, and other punctuation.
     """
     return unicodedata.category(character) in ("Sm", "So", "Sk", "Mc", "Po")
 

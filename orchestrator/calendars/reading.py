@@ -163,8 +163,8 @@ def _parsable(text: str) -> str:
 def _nested(text: str) -> Iterator[tuple[list[str], str, str]]:
     """Yield for each line of iCalendar text the components that it is in, its keyword, and the line.
 
-    The components are given by their names, from the outermost on. The lines with which a component begins
-    and ends count as in it.
+    The components are given by their names, from the outermost on, in a list that changes with the next line.
+    The lines with which a component begins and ends count as in it. An end without a beginning is left out.
 
     A component whose end is missing ends before the next event, or where a component around it ends.
     """
@@ -215,7 +215,11 @@ def _from_caldav(body: bytes) -> list[str]:
 
 
 def _event(event: Any, zone: ZoneInfo) -> CalendarEvent | None:
-    """Return an event as it is stored; None if it is cancelled or has an invalid value."""
+    """Return an event as it is stored; None if it is cancelled or cannot be read.
+
+    Its id is made of its UID, or of its title without one, so all occurrences of a repeating event share it.
+    Raises `MemoryError`.
+    """
     try:
         if event.get("STATUS") == "CANCELLED":
             return None

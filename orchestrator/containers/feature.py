@@ -67,14 +67,14 @@ class ContainersFeature:
         """Select what runs the agents' containers, by the settings. `stack` will close it and the run logs.
 
         If containers end with the host, `stack` will also remove this install's networks and other objects
-        from the engine. The memory files that all groups share are written first, where they are missing.
+        from the engine. The files that all groups share are written first, where they are missing.
 
         Raises:
             ContainerError: the runtime that the settings name cannot be used.
         """
         stack.push_async_callback(self._logs.close)
         settings, home = self._host.settings, self._host.home
-        await asyncio.to_thread(self._ensure_shared_memory)
+        await asyncio.to_thread(self._ensure_shared_files)
         async with self._host.reader.reading() as tx:
             # An earlier host may have left containers, which this one has to find or to end.
             used_runtimes = {run.runtime for run in await runs.live(tx)}
@@ -110,10 +110,13 @@ class ContainersFeature:
     async def _report_node_problem(self, problem: str) -> None:
         """Queue a message to the owner's group about a node that cannot start containers.
 
-        The same text is sent only once.
+        The swarm's runtime calls this unless the node's last start failed for the same reason. So a problem
+        that comes back is reported again.
         """
+        now_ms = self._host.clock.now_ms()
+        # With the time in the subject, because the same problem may be reported again later.
         await self._host.database.write(
-            lambda tx: owner.notify(tx, f"⚠️ {problem}", about="node", now_ms=self._host.clock.now_ms())
+            lambda tx: owner.notify(tx, f"⚠️ {problem}", about=f"node:{now_ms}", now_ms=now_ms)
         )
         self._host.wakeups.outbox.set()
 
@@ -203,14 +206,15 @@ class ContainersFeature:
             **reconciler.loops(),
         }
 
-    def _ensure_shared_memory(self) -> None:
-        """Write the memory files that all groups share, and the prompt's files, where they are missing.
+    def _ensure_shared_files(self) -> None:
+        """Write the missing files of the memory that all groups share, and of the prompt of their agents.
 
-        Blocks. A failure is only logged.
+        Files of the prompt that nobody has changed are updated. Blocks. A failure is only logged.
         """
         settings, home = self._host.settings, self._host.home.root
         try:
             memory_templates.ensure_shared_memory(home, assistant=settings.assistant_name)
+            # The prompt names the interval at which the dashboard's worker runs.
             minutes = max(1, settings.heartbeat_interval_s // 60)
             written = memory_templates.ensure_prompt(
                 home, assistant=settings.assistant_name, worker_minutes=minutes
@@ -268,10 +272,10 @@ class ImageWatch:
             await self._host.wakeups.image.wait(at_most_seconds=IMAGE_SECONDS if self.is_missing else None)
 
     async def check(self) -> None:
-        """Look for the agents' image once. If it is newly missing or newly there, notify the owner.
+        """Look for the agents' image once, and notify the owner if it has become missing or is there again.
 
-        Once it is there, turns that wait for the engine are tried again at once. Nothing is done if no engine
-        answers.
+        At the first check, only a missing image is reported. Once it is there, turns that wait for the engine
+        are tried again at once. Nothing is done if no engine answers.
         """
         is_there = await self._selected.is_image_there()
         if is_there is None:
@@ -291,9 +295,10 @@ class ImageWatch:
         else:
             async with self._host.database.transaction() as tx:
                 await turn_outages.try_at_once(tx, Outage.ENGINE, now_ms=now_ms)
-                if was_missing:  # not at the first check of a host, before which nothing was reported
+                if was_missing:  # it is None at the first check of a host
                     log.info("image.is_there", image=self._selected.image)
-                    # This replaces the message about the missing image if it was not sent yet.
+                    # In place of the same message if that was not sent yet; the one about the missing image
+                    # stays.
                     await owner.notify_replacing_unsent(tx, IMAGE_IS_THERE, about="image", now_ms=now_ms)
         # Only once it is stored: otherwise the owner would never read of it.
         self.is_missing = is_missing

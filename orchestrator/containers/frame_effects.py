@@ -105,7 +105,9 @@ async def apply(
             await turns.acknowledge(tx, turn.id, now_ms=now_ms)
             return FrameEffect(turn, is_acked=True, restored=await _note_restored(tx, run, frame))
         case Result():
-            return FrameEffect(turn, is_left_out=not await _hold_result(tx, run, turn, frame, now_ms=now_ms))
+            # Its text waits for the end of the turn, unless the turn has reached its limit of results.
+            is_within_limit = await _hold_result(tx, run, turn, frame, now_ms=now_ms)
+            return FrameEffect(turn, is_left_out=not is_within_limit)
         case TurnEnd():
             return await _take_end(
                 tx, run, turn, frame, requeue=requeue, on_success=on_success, now_ms=now_ms

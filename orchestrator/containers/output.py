@@ -201,7 +201,8 @@ class OutputReader:
         """Parse one line of a container's output as a frame, and apply it once.
 
         A frame that was applied before, which a repeated output brings again, changes nothing in the store.
-        This waits while the container sends faster than the limits.
+        This waits while the container sends faster than the limits, which do not apply to the repeats that
+        `_read_frames` expects (`free_replays`).
         """
         frame = await self._parse(live, line)
         if frame is None:
@@ -222,13 +223,13 @@ class OutputReader:
             case Standby():
                 self._note_standby(live, frame.cpu_seconds)
                 return
-            case Heartbeat() | Ready():  # the store does not record the numbers of these frames
+            case Heartbeat() | Ready():  # not recorded as the last frame: a repeated one may count as new
                 if is_new:
                     await self._store_session(live, frame.new_session_id)
                 return
-            case ToolStart() if is_new:
+            case ToolStart() | ToolEnd() if is_new:
                 # In a thread: the known secrets are read from a file.
-                frame = await asyncio.to_thread(turn_progress.safe_start, frame, self._context.ports.redact)
+                frame = await asyncio.to_thread(turn_progress.safe_report, frame, self._context.ports.redact)
             case FailureFrame():
                 live.failure = frame_effects.plain_reason(frame.error)
         if is_new:

@@ -157,8 +157,9 @@ class RunPool:
     async def _begin(self, live: LiveRunState, turn: Turn) -> None:
         """Give its first turn to a container that was started ahead, and wake the queue.
 
-        If the turn is gone, or the container does not fit the group any more, the container is ended. The
-        queue then starts another one for the turn.
+        The caller has made the run BUSY and set its `turn_id`, so that the queue gives it no other turn. If
+        the turn is gone, or the container does not fit the group any more, the container is ended. The queue
+        then starts another one for the turn.
         """
         try:
             order = await self._creator.begin_standby(live, turn)
@@ -167,7 +168,7 @@ class RunPool:
             # turn.
             log.exception("turn.not_begun", turn=turn.id, run=live.run.id)
             order = None
-        live.turn_id = None  # the store has it now, or the run gets no turn
+        live.turn_id = None  # the store has the turn as running in the run now, or the run gets none
         if order is not None:
             self._live_runs.foresight.count_hit(live)
             await self._write(live, turn, order)
@@ -244,7 +245,8 @@ class RunPool:
     async def close(self, run_id: RunId, *, reason: str = "its slot is needed") -> None:
         """End a container that has no turn; do nothing if it has one, or is gone.
 
-        Its slot becomes free once it has ended. `reason` is published.
+        A ready one, which has had no turn yet, is killed; an idle one is asked to close. Its slot becomes
+        free once it has ended. `reason` is published.
         """
         live = self._live_runs.get(run_id)
         if live is not None and live.state is RunState.READY:

@@ -155,6 +155,8 @@ class RunOrders:
     ) -> ModelChoice:
         """Return the model and service for a kind of turn of the group.
 
+        `is_isolated` says whether the turn is outside of the group's conversation.
+
         If another service was chosen for the turn `turn_id` alone, because its first one refused, that
         applies.
         """

@@ -170,7 +170,8 @@ async def choose(
     when a node cannot start containers, and `slots_per_node` limits the containers of a node unless it is 0.
 
     Raises:
-        ContainerError: the requested runtime cannot be used, or Docker cannot, where containers may be left.
+        ContainerError: the requested runtime cannot be used; or, with `auto`, Docker cannot be used, although
+            by `used_runtimes` containers may still run there.
     """
     if is_behind_filter():  # Andy runs in a container of Docker Compose
         if requested == "process":
@@ -378,8 +379,8 @@ async def _swarm(
     """Return the runtime that runs agents on the nodes of the swarm that this machine's engine manages.
 
     In each container on a node a program, the carrier, connects the agent with the host. It reaches the host
-    through the gate, which is a container on the swarm's networks: that of the host, or, if the host runs in
-    none, one that only passes connections on.
+    through the gate, which is a container on the swarm's networks. If the host itself runs in a container,
+    that is the gate; otherwise a container is started that only passes connections on to the host.
 
     `say` shows the progress. `last_frame` returns the number of the last frame that was stored of a run.
     `on_problem` is called with the reason when a node cannot start containers.
@@ -403,6 +404,7 @@ async def _swarm(
     image = await asyncio.to_thread(_with_client, partial(swarm_image, tag=tag))
     services = SwarmServices(install=install, image=image)
     engine = ManagerEngine(services)
+    # `own_paths` are None if the host runs in no container. Then it needs a gate, which joins this network.
     joined_network = None if own_paths is not None else await network.ensure_network(install)
     runtime = SwarmRuntime(
         engine,
@@ -433,7 +435,7 @@ async def _swarm(
                 port=runtime.door.port,
                 address=joined_network.gateway,
             )
-        elif own_paths is not None:
+        elif own_paths is not None:  # always true here
             # Andy runs in a container, which is the gate. After an upgrade it is a new one, which is not on
             # the networks of the live runs yet, so `keep_gate` has to connect it.
             services.make_gate = lambda _: own_paths.own_id

@@ -176,12 +176,14 @@ class RunCreator:
             return (await self._order(tx, run, group, first, restoration)).first_turn()
 
     async def _fits(self, tx: Tx, live: LiveRunState, turn: Turn, group: Group) -> bool:
-        """Return whether a container that was made for the group now would have the same fixed parts.
+        """Return whether the container of a run that was started ahead can be used for the turn.
 
-        If not, the run's container cannot be used for the turn.
+        It can, unless a part that cannot be changed any more differs from that of a container that would be
+        made now: the group's configuration, the environment, or the owner's MCP programs.
         """
         if group.container_config != live.config:
             return False
+        # Made without a turn, like the order that the container was started with.
         order = await self._order(tx, live.run, group, _empty_turn(live.run, turn), None)
         return self._makeup(group, order) == live.made_with
 
@@ -314,7 +316,9 @@ class RunCreator:
 def _placeholder(group: Group, *, is_isolated: bool) -> Turn:
     """Return a stand-in for the first turn of a run that is started ahead, whose real turn is not known yet.
 
-    It has the id 0 and no prompt, and is never stored.
+    The run's order and model are decided by it. It has the id 0 and no prompt, and is never stored.
+    `is_isolated` says whether the real turn will be outside of the group's conversation; of the turns that
+    are expected, only those of scheduled tasks are.
     """
     return Turn(
         id=TurnId(0),
@@ -409,13 +413,14 @@ class ContainerStarter:
         self._orphans = orphans
 
     async def run(self, live: LiveRunState, turn: Turn) -> RunEnd:
-        """Start a container for a turn, read its output to the end, and return how it ended."""
+        """Start a container for a turn, read its output to the end, and return how it ended.
+
+        If the turn needs no run any more, none is started.
+        """
         new_run = await self._creator.record(live, turn)
-        return (
-            NOTHING_TO_DO
-            if new_run is None
-            else await self._start_and_read(live, new_run, RunState.BUSY, turn)
-        )
+        if new_run is None:
+            return NOTHING_TO_DO
+        return await self._start_and_read(live, new_run, RunState.BUSY, turn)
 
     async def run_ahead(self, live: LiveRunState, group: Group) -> RunEnd:
         """Start a container ahead of its first turn, read its output to the end, and return how it ended.
@@ -463,6 +468,10 @@ class ContainerStarter:
 
     async def _prepare(self, new_run: NewRun) -> ContainerSpec:
         """Prepare the directories and mounts, and return the description of the container to start.
+
+        Containers that were given up are removed first. From now on requests in the group's mailbox are
+        noticed. The mounts are written to the run's log. A warning is logged if the container can reach all
+        of the internet.
 
         Raises:
             ContainerError, OSError: the preparation failed, so the container must not be started.
@@ -516,7 +525,7 @@ class ContainerStarter:
             ContainerError: an orphan that may still work on this run's session cannot be ended.
         """
         await self._orphans.remove_all()
-        if self._orphans.hold_session_of(run):
+        if self._orphans.may_use_session_of(run):
             raise ContainerError("An earlier container of this group cannot be ended: see 'andy status'.")
 
 

@@ -212,8 +212,8 @@ class Orphans:
         self._since_ms.setdefault(orphan.run_id, self._context.clock.steady_ms())
         self._context.wakeups.reaper.set()
 
-    def hold_session_of(self, run: Run) -> bool:
-        """Return whether one of these containers may still work on the session that `run` is to continue."""
+    def may_use_session_of(self, run: Run) -> bool:
+        """Return whether one of these containers may still use the session that `run` is to continue."""
         return not _shares_nothing(run) and any(
             orphan.folder == run.folder and orphan.may_work and not orphan.is_isolated
             for orphan in self._by_run.values()

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agent_runner.wire.frames import MAX_DRAFT_CHARS, Draft, ToolStart
+from agent_runner.wire.frames import MAX_DRAFT_CHARS, Draft, ToolEnd, ToolStart
 from orchestrator.base.clock import Clock
 
 MAX_TOOL_CHARS, MAX_SUMMARY_CHARS = 80, 300
@@ -36,6 +36,16 @@ def safe_start(frame: ToolStart, redact: Callable[[str], str]) -> ToolStart:
             "parent": _one_line(frame.parent) if frame.parent else None,
         }
     )
+
+
+def safe_report(frame: ToolStart | ToolEnd, redact: Callable[[str], str]) -> ToolStart | ToolEnd:
+    """Return a copy of the frame, which reports on a tool call, with texts that are safe to show.
+
+    The id of the call is put on one line at its end as at its start, so that the two match.
+    """
+    if isinstance(frame, ToolStart):
+        return safe_start(frame, redact)
+    return frame.model_copy(update={"call": _one_line(frame.call)})
 
 
 def _one_line(text: str) -> str:

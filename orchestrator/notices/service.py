@@ -276,7 +276,11 @@ def _confirmation(notice: NoticeRow) -> str:
 
 
 def row(notice: NoticeRow) -> dict[str, Any]:
-    """Return a notice as data for its agent. `id` is the host's number for it, also in `TurnEnd.told`."""
+    """Return a notice as data for its agent, without the fields that have no value (None).
+
+    `id` is the host's number for it, also in `TurnEnd.told`. `persistence_id` is the same number, under the
+    name that it has in the reply to a new notice.
+    """
     fields = {
         "id": notice.id,
         "persistence_id": notice.id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import AsyncMock
@@ -16,7 +16,7 @@ from agent_runner.wire import frames
 from agent_runner.wire.frames import Ack, Frame, Heartbeat, Result, TurnEnd
 from orchestrator.compose.self_inspect import FILTER_SOCKET
 from orchestrator.containers import feature, output, pool, start
-from orchestrator.containers.feature import IMAGE_IS_THERE, ImageWatch
+from orchestrator.containers.feature import IMAGE_IS_THERE, ContainersFeature, ImageWatch
 from orchestrator.containers.pool import RunPool
 from orchestrator.domain import failures
 from orchestrator.domain.errors import ContainerError, EngineGone, ImageMissing, StoreError
@@ -25,6 +25,7 @@ from orchestrator.domain.values import Folder, RunState, Turn, TurnState
 from orchestrator.queue.availability import Availability
 from orchestrator.store.runs import runs, sessions
 from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool
+from tests.support.host_contexts import host_context
 from tests.support.read_only import read_only
 from tests.support.store_harness import StoreHarness
 from tests.support.until import DEADLINE_SECONDS, until
@@ -390,6 +391,23 @@ async def test_nothing_is_said_of_an_image_that_appears_between_two_looks(harnes
     selected.is_image_there.return_value = True
     await watch.check()
     assert await harness.told_after(0) == []
+
+
+async def test_the_problem_of_a_node_that_comes_back_is_told_again(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, choose = harness.store_harness, AsyncMock()
+    await store.add_group("main", is_main=True, requires_trigger=False)
+    monkeypatch.setattr(feature.runtime_selection, "choose", choose)
+    containers = ContainersFeature(
+        host_context(store, tmp_path / "home"), say=lambda _: None, leaves_containers=True
+    )
+    async with AsyncExitStack() as stack:
+        await containers.open(stack)
+        for _ in range(2):
+            await choose.await_args.kwargs["on_node_problem"]("bare has not the agent image.")
+            store.clock.pass_ms(1000)
+    assert await harness.told_after(0) == ["⚠️ bare has not the agent image."] * 2
 
 
 async def test_a_turn_does_not_wait_for_a_missing_image_for_ever(

@@ -98,6 +98,14 @@ async def test_calls_of_tools_are_kept_for_who_looks_later(work: Work) -> None:
     assert len(await work.calls()) == 2
 
 
+async def test_a_call_whose_id_is_not_on_one_line_ends_too(work: Work) -> None:
+    work.say(ToolStart, call="c\n1\x1b", tool="Bash")
+    work.say(ToolEnd, call="c\n1\x1b", ms=1)
+    await work.is_heard()
+    (call,) = await work.calls()
+    assert (call.call_id, call.is_ok) == ("c 1", True)
+
+
 async def test_a_text_that_grows_is_kept_in_memory_alone(work: Work) -> None:
     await work.is_heard()
     (before,) = await work.store_harness.rows("SELECT last_frame FROM runs")

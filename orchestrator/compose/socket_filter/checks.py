@@ -166,6 +166,7 @@ class Checks:
 
         Raises `RequestForbidden` for a network across a swarm, if agents may not run on a swarm.
         """
+        # A request without a driver does not get here: it does not fit `template.NewNetwork`.
         if (request.body or {})["Driver"] == "overlay":
             self._swarm.check_wanted()
         return request.labelled((await self._survey()).project)

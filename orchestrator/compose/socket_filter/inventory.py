@@ -173,7 +173,8 @@ class EngineInventory:
         That is a folder of the home for agents, or one outside of it that the owner mounted into Andy.
 
         Raises:
-            RequestForbidden: it is neither, the agent may not write there, or a link leads there.
+            RequestForbidden: it is neither, or the agent may not write there; or it is in the home, and a
+                part of its path is a link or missing, or the filter cannot see it.
         """
         mount = mount_of_source(self.orchestrator_mounts, source)
         if mount is None:
@@ -197,9 +198,10 @@ class EngineInventory:
             raise RequestForbidden(f"{source} is a part of a folder: mount it into Andy by itself.")
 
     def _check_links(self, source: str) -> None:
-        """Raise `RequestForbidden` if a part of the host's path `source` is a link, or missing.
+        """Raise `RequestForbidden` unless each part of the host's path `source` is a folder or a plain file.
 
-        The engine follows links as root, and a hostile orchestrator could plant one.
+        The engine follows links as root, and a hostile orchestrator could plant one. A path that is in no
+        mount of the filter is refused, too, because it cannot be checked.
         """
         filter_mount = mount_of_source(self.filter_mounts, source)
         if filter_mount is None:

@@ -69,7 +69,9 @@ async def answers(*, seconds: float) -> bool:
 
 def _ping() -> None:
     """Check that an engine answers a request. Blocks. Raises `EngineGone`."""
+    # First only the socket is tried, which fails quickly and needs no import of docker-py.
     docker_client.ping(seconds=PING_SECONDS)
+    # This asks the engine for its API version.
     with docker_client.translated():
         docker_client.connect(seconds=ANSWER_SECONDS).close()
 
@@ -403,7 +405,7 @@ def remove_runs(client: APIClient, *, install: str) -> None:
 def _containers(client: APIClient, install: str) -> list[dict[str, Any]]:
     """Return the engine's descriptions of an install's agent containers, also of those that have ended.
 
-    Containers of a Docker Swarm are left out.
+    Containers of a Docker Swarm, which have the label `TASK_LABEL`, are left out.
     """
     # Filtered by one label only: Compose's Docker socket filter accepts no more.
     of_install = client.containers(all=True, filters={"label": [f"{INSTALL_LABEL}={install}"]})

@@ -83,8 +83,9 @@ def build(
 ) -> str:
     """Build the image, reporting its progress to `say` line by line, and return its id.
 
-    This takes minutes the first time, and seconds after a change of the runner. `layers` are some of
-    `LAYERS`, or None for those of the present image. The image gets the certificate authorities in the folder
+    This takes minutes the first time, and seconds after a change of the runner. `base` says where the image
+    to build on comes from, and `sources` are the folders with the files. `layers` are some of `LAYERS`, or
+    None for those of the present image. The image gets the certificate authorities in the folder
     `authorities` and the labels `about`. The image that had the tag before is removed, unless it
     has another tag or a container uses it.
 
@@ -115,7 +116,7 @@ def build(
             decode=True,
         )
         follow_build(events, progress)
-        return _remove_replaced(client, tag, earlier_image)
+        return _remove_replaced(client, tag, earlier_image)  # it returns the id of the new image
 
 
 def layers_of(client: docker.APIClient, tag: str = TAG) -> tuple[str, ...]:

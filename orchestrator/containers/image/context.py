@@ -13,8 +13,9 @@ from orchestrator.domain.errors import ImageNotBuilt
 
 DOCKERFILE = "container/Dockerfile"
 CERTIFICATES = "container/certificates"
+"""Folder in the build context with the certificate authorities that the image trusts."""
 HOST_CERTIFICATES = f"{CERTIFICATES}/host"
-"""Folder in the build context for copies of this machine's certificates.
+"""Folder in it for copies of this machine's certificates.
 
 `make certificates` copies them into the same folder of the repository, for builds by Docker Compose.
 """
@@ -88,7 +89,7 @@ def build_context(sources: ImageSources, authorities: Path = HOST_AUTHORITIES) -
     """
     files = sources.files()
     for path in authorities.rglob("*.crt"):
-        if path.is_file():  # no link to a removed file, which the machine passes over, too
+        if path.is_file():  # False for a link to a removed file, which this machine ignores, too
             files[f"{HOST_CERTIFICATES}/{path.relative_to(authorities).as_posix()}"] = path
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:

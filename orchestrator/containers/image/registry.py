@@ -61,7 +61,7 @@ def push(client: docker.APIClient, image: str, registry: str, *, say: Say) -> st
 
     With that name, nodes of a swarm can pull exactly this image. `registry` is a host, optionally with a port
     and a path, such as `registry:5000` or `ghcr.io/me`. The image also gets that name, without the digest, on
-    this engine; if the push fails, a name that was new is removed again.
+    this engine; if the registry refuses it, the name is removed again, or given back to its earlier image.
 
     Raises:
         ImageMissing: this machine has no such image.
@@ -79,14 +79,16 @@ def push(client: docker.APIClient, image: str, registry: str, *, say: Say) -> st
     # The path that the owner gives may end with the image's name already.
     name = registry if registry.rpartition("/")[2] == image_name else f"{registry}/{image_name}"
     tag = tag_of(image)
-    had_name = inspect(client, f"{name}:{tag}") is not None
+    earlier_image = inspect(client, f"{name}:{tag}")  # the image that has this name now, if any
     client.tag(image, name, tag=tag, force=True)
     say(f"Pushing {name} …")
     try:
         digest = _follow(client.push(name, tag=tag, stream=True, decode=True), say)
     except RegistryRefused as error:
-        if not had_name:
+        if earlier_image is None:
             client.remove_image(f"{name}:{tag}")  # the name alone: the image has its own, too
+        else:
+            client.tag(earlier_image["Id"], name, tag=tag, force=True)
         raise RegistryRefused(f"{host} did not take the image: {_with_fix(str(error), host)}") from None
     return f"{name}@{digest}"
 

@@ -126,7 +126,8 @@ class LogFlow:
     def _allowed_size(self, data: bytes, room: int) -> int:
         """Return how many bytes at the start of `data` may be logged now.
 
-        If the allowance covers only a part of the cost of `data`, the same part of its bytes may be logged.
+        `room` is the number of bytes that the writer can still take. `data` costs its length and `LINE_COST`
+        for each line. If only a part of the cost is allowed, the same part of the bytes may be logged.
         """
         allowance = min(int(self._allowance_bytes), self._remaining_bytes, room)
         cost = _cost(data)

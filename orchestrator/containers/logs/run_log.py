@@ -95,8 +95,8 @@ class RunLogs:
 
     def begin(self, run: Run, facts: Mapping[str, object]) -> None:
         """Begin the log of a new run; `facts` are the fields of its first line. Does not block."""
-        opened = self._register_log(run, handled_bytes=0)
-        self._write_event(opened, "run.begun", {"run": run.id, "group": run.folder, **facts, **self.about})
+        run_log = self._register_log(run, handled_bytes=0)
+        self._write_event(run_log, "run.begun", {"run": run.id, "group": run.folder, **facts, **self.about})
 
     async def resume(self, run: Run) -> None:
         """Continue the log of a run that an earlier process of the host began.
@@ -115,9 +115,9 @@ class RunLogs:
 
     def note(self, run_id: RunId, kind: str, facts: Mapping[str, object]) -> None:
         """Log an event that is not published on the event bus, if the run's log is open. Does not block."""
-        opened = self._logs.get(run_id)
-        if opened is not None:
-            self._write_event(opened, kind, facts)
+        run_log = self._logs.get(run_id)
+        if run_log is not None:
+            self._write_event(run_log, kind, facts)
 
     def take_event(self, event: HostEvent) -> None:
         """Log an event from the event bus, if it is of a run with an open log. Does not block.
@@ -125,30 +125,30 @@ class RunLogs:
         The run's end closes its log. After `run.rejoined` the engine repeats the container's stderr from the
         start, so the part that was processed before is skipped.
         """
-        opened = self._logs.get(RunId(event.run)) if event.run else None
-        if opened is None:
+        run_log = self._logs.get(RunId(event.run)) if event.run else None
+        if run_log is None:
             return
         if event.kind == "run.rejoined":
-            opened.flow.expect_repeat()
+            run_log.flow.expect_repeat()
         if event.kind == "run.ended":
-            self._end_gap(opened)
-            opened.has_ended = True
+            self._end_gap(run_log)
+            run_log.has_ended = True
         facts = {name: getattr(event, name) for name in ("turn", "attempt", "detail", "reason")}
-        self._write_event(opened, event.kind, facts)
+        self._write_event(run_log, event.kind, facts)
 
     def take_stderr(self, run_id: RunId, data: bytes) -> None:
         """Log a piece of a container's stderr, as far as the rate allows; the rest is dropped.
 
         Does not block.
         """
-        opened = self._logs.get(run_id)
-        if opened is None or opened.has_ended:
+        run_log = self._logs.get(run_id)
+        if run_log is None or run_log.has_ended:
             return
         now_ms = self._clock.steady_ms()
-        room = PENDING_BYTES - opened.pending_bytes
-        for piece in opened.flow.take(data, now_ms=now_ms, room=room):
-            self._put(opened, piece)
-        self._update_gap(opened, now_ms)
+        room = PENDING_BYTES - run_log.pending_bytes
+        for piece in run_log.flow.take(data, now_ms=now_ms, room=room):
+            self._put(run_log, piece)
+        self._update_gap(run_log, now_ms)
         self._wake.set()
 
     async def run(self) -> None:
@@ -158,7 +158,7 @@ class RunLogs:
         log only at the end of its run.
         """
         while True:
-            has_gap = any(_has_gap_to_log(opened) for opened in self._logs.values())
+            has_gap = any(_has_gap_to_log(run_log) for run_log in self._logs.values())
             await self._wake.wait(at_most_seconds=GAP_SECONDS if has_gap else None)
             self._end_old_gaps()
             await self._write_all()
@@ -168,11 +168,11 @@ class RunLogs:
 
         Call it when no output is read any more.
         """
-        for opened in self._logs.values():
-            self._end_gap(opened)
-            if not opened.has_ended:
+        for run_log in self._logs.values():
+            self._end_gap(run_log)
+            if not run_log.has_ended:
                 self._put(
-                    opened, _LoggedEvent("run.left", {"reason": "Andy ends; the container may live on"})
+                    run_log, _LoggedEvent("run.left", {"reason": "Andy ends; the container may live on"})
                 )
         await self._write_all()
         self._thread.shutdown(wait=False)
@@ -187,106 +187,107 @@ class RunLogs:
         `handled_bytes` is the number of bytes of stderr that its file has already, or that were left out.
         """
         flow = LogFlow(now_ms=self._clock.steady_ms(), handled_bytes=handled_bytes)
-        opened = self._logs[run.id] = _Log(run=run.id, path=self._path(run), flow=flow)
-        return opened
+        run_log = self._logs[run.id] = _Log(run=run.id, path=self._path(run), flow=flow)
+        return run_log
 
-    def _write_event(self, opened: _Log, kind: str, facts: Mapping[str, object]) -> None:
+    def _write_event(self, run_log: _Log, kind: str, facts: Mapping[str, object]) -> None:
         """Add an event to the entries of a log, and wake the loop that writes them."""
-        self._put(opened, _LoggedEvent(kind, facts))
+        self._put(run_log, _LoggedEvent(kind, facts))
         self._wake.set()
 
-    def _put(self, opened: _Log, content: _LoggedEvent | LoggedPiece | LogGap) -> None:
+    def _put(self, run_log: _Log, content: _LoggedEvent | LoggedPiece | LogGap) -> None:
         """Add an entry, with the present time, to those that wait to be written."""
-        opened.pending.append(_Item(self._clock.now_ms(), content))
-        opened.pending_bytes += len(content.data) if isinstance(content, LoggedPiece) else 0
+        run_log.pending.append(_Item(self._clock.now_ms(), content))
+        run_log.pending_bytes += len(content.data) if isinstance(content, LoggedPiece) else 0
 
-    def _update_gap(self, opened: _Log, now_ms: int) -> None:
+    def _update_gap(self, run_log: _Log, now_ms: int) -> None:
         """Record since when stderr is left out, and log once that the log is full."""
-        if not opened.flow.has_gap:
-            opened.gap_since_ms = None
-        elif opened.gap_since_ms is None:
-            opened.gap_since_ms = now_ms
-        if opened.flow.is_full and not opened.is_full_noted:
-            opened.is_full_noted = True
+        if not run_log.flow.has_gap:
+            run_log.gap_since_ms = None
+        elif run_log.gap_since_ms is None:
+            run_log.gap_since_ms = now_ms
+        if run_log.flow.is_full and not run_log.is_full_noted:
+            run_log.is_full_noted = True
             self._put(
-                opened, _LoggedEvent("stderr.full", {"reason": "from here on only its last words are kept"})
+                run_log, _LoggedEvent("stderr.full", {"reason": "from here on only its last words are kept"})
             )
 
     def _end_old_gaps(self) -> None:
         """Log the gaps, in which stderr was left out, that began more than `GAP_SECONDS` ago."""
         before_ms = self._clock.steady_ms() - GAP_SECONDS * 1000
-        for opened in self._logs.values():
-            if _has_gap_to_log(opened) and (opened.gap_since_ms or 0) <= before_ms:
-                self._end_gap(opened)
+        for run_log in self._logs.values():
+            if _has_gap_to_log(run_log) and (run_log.gap_since_ms or 0) <= before_ms:
+                self._end_gap(run_log)
 
-    def _end_gap(self, opened: _Log) -> None:
+    def _end_gap(self, run_log: _Log) -> None:
         """Log how much stderr was left out since the last logged piece, if any was."""
-        for gap in opened.flow.end_gap():
-            self._put(opened, gap)
-        opened.gap_since_ms = None
+        for gap in run_log.flow.end_gap():
+            self._put(run_log, gap)
+        run_log.gap_since_ms = None
 
     async def _write_all(self) -> None:
         """Write the waiting entries of all logs to their files, and forget the logs of ended runs."""
-        for opened in list(self._logs.values()):
-            if opened.pending or opened.has_ended:
-                await self._write(opened)
+        for run_log in list(self._logs.values()):
+            if run_log.pending or run_log.has_ended:
+                await self._write(run_log)
 
-    async def _write(self, opened: _Log) -> None:
+    async def _write(self, run_log: _Log) -> None:
         """Write the waiting entries of one log, and forget the log if its run has ended.
 
         Entries whose write fails are lost. The host's own log then gets one warning until a write succeeds.
         """
-        pending = opened.pending
-        opened.pending = []
-        opened.pending_bytes = 0
+        pending = run_log.pending
+        run_log.pending = []
+        run_log.pending_bytes = 0
+        # The first write of a log removes old logs, but none of these.
         live = frozenset(log_of_run.path for log_of_run in self._logs.values())
-        work = partial(self._append, opened, pending, live, is_last=opened.has_ended)
+        work = partial(self._append, run_log, pending, live, is_last=run_log.has_ended)
         # Shielded, because the lines would be lost if the call were cancelled before its thread starts.
         error = await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work))
-        if error is not None and not opened.is_failure_logged:
-            log.warning("run_log.not_written", run=opened.run, reason=error)
-        opened.is_failure_logged = error is not None
-        if opened.has_ended and not opened.pending:  # entries may have been added during the write
-            self._logs.pop(opened.run, None)
+        if error is not None and not run_log.is_failure_logged:
+            log.warning("run_log.not_written", run=run_log.run, reason=error)
+        run_log.is_failure_logged = error is not None
+        if run_log.has_ended and not run_log.pending:  # entries may have been added during the write
+            self._logs.pop(run_log.run, None)
 
     # Called in the writing thread, one call at a time
 
     def _append(
-        self, opened: _Log, pending: list[_Item], live: frozenset[Path], *, is_last: bool
+        self, run_log: _Log, pending: list[_Item], live: frozenset[Path], *, is_last: bool
     ) -> str | None:
         """Write entries to the file of a log; return the reason if that failed, else None.
 
         The first entries create the file; then surplus and old logs are removed, but not those in `live`.
         `is_last` says that the run is over, so that an incomplete line of stderr is written, too.
         """
-        text = "".join(line for item in pending if _fits(opened, item) for line in _lines(opened, item))
+        text = "".join(line for item in pending if _fits(run_log, item) for line in _lines(run_log, item))
         if is_last:
-            text += "".join(_flush_partial_line(opened, self._clock.now_ms()))
+            text += "".join(_flush_partial_line(run_log, self._clock.now_ms()))
         try:
-            opened.size = files.append(opened.path, text, creates=not opened.has_file)
-            if not opened.has_file:
+            run_log.size = files.append(run_log.path, text, creates=not run_log.has_file)
+            if not run_log.has_file:
                 files.prune(self._root, now_ms=self._clock.now_ms(), keep=live)
         except OSError as error:
             return str(error)
-        opened.has_file = True
+        run_log.has_file = True
         return None
 
 
-def _has_gap_to_log(opened: _Log) -> bool:
+def _has_gap_to_log(run_log: _Log) -> bool:
     """Return whether a log has a gap that is to be logged even if no further output comes.
 
     The gap of a full log is only logged at the end of its run.
     """
-    return opened.gap_since_ms is not None and not opened.flow.is_full
+    return run_log.gap_since_ms is not None and not run_log.flow.is_full
 
 
-def _fits(opened: _Log, item: _Item) -> bool:
+def _fits(run_log: _Log, item: _Item) -> bool:
     """Return whether an entry may be written: a full file only takes gaps and events named `run.…`."""
     is_of_run = isinstance(item.content, _LoggedEvent) and item.content.kind.startswith("run.")
-    return is_of_run or isinstance(item.content, LogGap) or opened.size < FILE_BYTES
+    return is_of_run or isinstance(item.content, LogGap) or run_log.size < FILE_BYTES
 
 
-def _lines(opened: _Log, item: _Item) -> Iterator[str]:
+def _lines(run_log: _Log, item: _Item) -> Iterator[str]:
     """Yield the lines of the log for one entry.
 
     A line of stderr also names the position in the stream, in bytes, at which it ends; the lines that are
@@ -296,9 +297,9 @@ def _lines(opened: _Log, item: _Item) -> Iterator[str]:
         case _LoggedEvent(kind, facts):
             yield files.event_line(item.at_ms, kind, facts)
         case LoggedPiece() as piece:
-            yield from _stderr_lines(opened, item.at_ms, piece)
+            yield from _stderr_lines(run_log, item.at_ms, piece)
         case LogGap() as gap:
-            yield from _flush_partial_line(opened, item.at_ms)  # the line that the gap has cut off
+            yield from _flush_partial_line(run_log, item.at_ms)  # the line that the gap has cut off
             yield files.event_line(item.at_ms, "stderr.left_out", {"bytes": gap.dropped})
             for line in gap.tail.splitlines():
                 yield files.stderr_line(item.at_ms, gap.end, line)
@@ -306,28 +307,29 @@ def _lines(opened: _Log, item: _Item) -> Iterator[str]:
             assert_never(item.content)
 
 
-def _stderr_lines(opened: _Log, at_ms: int, piece: LoggedPiece) -> Iterator[str]:
+def _stderr_lines(run_log: _Log, at_ms: int, piece: LoggedPiece) -> Iterator[str]:
     """Yield log lines for the complete lines of stderr in a piece.
 
-    An incomplete line at the end is stored in `opened.partial_line` until it is complete or has `LINE_BYTES`.
+    An incomplete line at the end is stored in `run_log.partial_line` until it is complete or has
+    `LINE_BYTES`.
     """
-    unwritten = opened.partial_line + piece.data
+    unwritten = run_log.partial_line + piece.data
     # A position in the stream, in bytes, as `piece.end`: each log line names the one at which it ends.
     line_end = piece.end - len(unwritten)
-    *whole, opened.partial_line = unwritten.split(b"\n")
-    opened.partial_line_end = piece.end
+    *whole, run_log.partial_line = unwritten.split(b"\n")
+    run_log.partial_line_end = piece.end
     for line in whole:
         line_end += len(line) + 1
         yield from _split_line(line, at_ms, line_end)
-    if len(opened.partial_line) >= LINE_BYTES:
-        yield from _flush_partial_line(opened, at_ms)
+    if len(run_log.partial_line) >= LINE_BYTES:
+        yield from _flush_partial_line(run_log, at_ms)
 
 
-def _flush_partial_line(opened: _Log, at_ms: int) -> Iterator[str]:
-    """Yield log lines for the incomplete line in `opened.partial_line`, and empty it."""
-    partial_line, opened.partial_line = opened.partial_line, b""
+def _flush_partial_line(run_log: _Log, at_ms: int) -> Iterator[str]:
+    """Yield log lines for the incomplete line in `run_log.partial_line`, and empty it."""
+    partial_line, run_log.partial_line = run_log.partial_line, b""
     if partial_line:
-        yield from _split_line(partial_line, at_ms, opened.partial_line_end)
+        yield from _split_line(partial_line, at_ms, run_log.partial_line_end)
 
 
 def _split_line(line: bytes, at_ms: int, end: int) -> Iterator[str]:

@@ -293,7 +293,10 @@ class RunFiles:
 
     @classmethod
     def read(cls, directory: Path) -> RunFiles | None:
-        """Return what `write_record` recorded in a run's directory; None if it cannot be read. Blocks."""
+        """Return what `write_record` recorded in a run's directory. Blocks.
+
+        None if the record is missing, cannot be read, or is no JSON.
+        """
         try:
             record = json.loads((directory / RUN_FILE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -306,7 +309,7 @@ class RunFiles:
             shared=shared,
             mailboxes={name: Path(path) for name, path in record["boxes"].items()},
             stages=Stages(directory),
-            # A record of an older version lacks it: then every run used the group's volume.
+            # An older version did not record it: every run of that version used its group's volume.
             uses_group_volume=record.get("keeps", True),
         )
 

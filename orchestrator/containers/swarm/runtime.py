@@ -82,8 +82,8 @@ class SwarmRuntime:
         `last_frame` returns the number of the last frame of a run that the store has recorded, and `on_log`
         receives pieces of containers' stderr. With `is_gate` the host itself is on the networks of agents and
         forwards their connections. `slots_per_node` limits the containers of a node, unless it is 0.
-        `on_problem` is called with the reason when a node could not start a container, once for each new
-        reason.
+        `on_problem` is called with the reason when a node could not start a container, unless its last start
+        failed for the same reason.
         """
         self._engine = engine
         self._on_problem = on_problem
@@ -321,7 +321,8 @@ class SwarmRuntime:
 
         Raises:
             EngineGone: no engine answers, and `error` is a `ContainerError`. It replaces that error, because
-            it makes the caller treat the container as an orphan and look for it later.
+                it makes the caller treat the container as an orphan and look for it later. Any other `error`,
+                such as a cancellation, must not be replaced.
         """
         try:
             await self._engine.remove(await creating)
@@ -335,7 +336,8 @@ class SwarmRuntime:
         """Return the containers of this install's runs, also those of an earlier host.
 
         Other runs that have files on disk are over: the changed files of their completed turns are put into
-        the host's folders, and the rest is removed. Raises `EngineGone`.
+        the host's folders, and the rest is removed. Carriers can connect from now on; one with an unknown
+        token is refused. Raises `EngineGone` and `OSError`.
         """
         await self.open()
         containers = []
@@ -346,7 +348,7 @@ class SwarmRuntime:
                 container = await self._adopt_one(service)
             if container is not None:
                 containers.append(container)
-        self.door.knows_all_runs.set()
+        self.door.knows_all_runs.set()  # an unknown token cannot be that of an earlier run any more
         await self._finish_ended_runs({service.run_id for service in run_services})
         return containers
 
@@ -420,10 +422,11 @@ class SwarmRuntime:
                 raise NodeRefused(f"{node.name} started nothing in {START_SECONDS:g} s: {why}.")
 
     async def _adopt_one(self, service: RunService) -> SwarmContainer | None:
-        """Return the container of a run that an earlier host started.
+        """Return the container of a run that an earlier host started, and count it as one of its node.
 
-        The container's carrier connects again soon, without a request. If this host has no record of the
-        run's folders, or the engine none of its token, the container is removed; return None.
+        The files of turns whose ends are recorded are put in place. The container's carrier connects again
+        soon, without a request. If this host has no record of the run's folders, or the engine none of its
+        token, the container is removed; return None.
         """
         files = await asyncio.to_thread(self._stored_files, RunId(service.run_id))
         if files is None or not service.token_hash:
@@ -467,7 +470,7 @@ class SwarmRuntime:
         return container
 
     def _forget(self, token_hash: str, run_id: RunId) -> None:
-        """Close the session and the handle of a run's container, and free its slot.
+        """Close a run's session, which serves its carrier, and the handle of its container; free its slot.
 
         Unknown ones are no error.
         """

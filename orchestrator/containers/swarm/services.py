@@ -161,7 +161,7 @@ class SwarmServices:
         `ref` is the id or the name of the service.
         """
         # The secret is found by the id of the run, which is in a label of the service. If the service was
-        # never created, the secret is found by its name, which the service would have had, too.
+        # never created, `ref` is the name that it was to have, which the secret has, too.
         run_id_or_name = ref
         for service in client.services(filters={"id": ref}) or client.services(filters={"name": ref}):
             run_id_or_name = service["Spec"]["Labels"].get(RUN_LABEL, "")

@@ -267,7 +267,8 @@ class CarrierSession:
     async def _send_everything(self, connection: CarrierConnection) -> None:
         """Send all files that the container lacks, then the order to start the agent.
 
-        First the lists of all files are sent. The container replies which of them it lacks.
+        First the files of turns whose ends are recorded are put in place. Then the lists of all files are
+        sent, which later changes are compared with. The container replies which of the files it lacks.
 
         Raises:
             ConnectionLost: the connection broke, or the container sent an unexpected message.
@@ -341,7 +342,7 @@ class CarrierSession:
     async def _send_changes(self, connection: CarrierConnection) -> None:
         """Send the changes in the host's files since the last call.
 
-        They are then known to be in the container.
+        They are then taken to be in the container: it does not confirm them.
         """
         for shared, now, changed in await asyncio.to_thread(self._changed_trees):
             await send_changes(connection, "change", shared.target, shared.source, changed)
@@ -472,7 +473,8 @@ class CarrierSession:
             stage, self._stage = self._stage, None
             if stage is None or stage.n != n:  # no change came for this turn: its stage is empty
                 stage = await asyncio.to_thread(self.files.stages.open, n)
-            # Stage 0 counts at once. Earlier stages must be in place before it, so wait until they count too.
+            # Stage 0 counts at once. Earlier stages must be in place before it: `settle` puts them there once
+            # the ends of their turns are recorded.
             if n == 0:
                 while await asyncio.to_thread(self.files.stages.sealed) and not self.ended.is_set():
                     await self.settle()
