@@ -103,7 +103,7 @@ class WarmStarts:
         return expected
 
     async def _start(self, expected: list[ExpectedTurn], now_ms: int) -> None:
-        """Start containers for those expected turns for which `foresight` and the budgets allow it."""
+        """Start containers for the expected turns that `foresight` chooses and that could be answered now."""
         unsettled = await self._host.reader.read(turns.unsettled)
         chosen = foresight.choose(
             expected,

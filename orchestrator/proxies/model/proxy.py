@@ -679,7 +679,7 @@ class ProxyRouter:
         self._pace = CallerPace(
             SystemClock(), at_once=limits.body_bytes_at_once, a_second=limits.body_bytes_a_second
         )
-        self._servers = _Endpoint(serve, METHODS)
+        self._mcp_endpoint = _Endpoint(serve, METHODS)
         self._endpoints: Mapping[str, _Endpoint] = {
             "/": _Endpoint(_answer_health_check, ("GET", "HEAD")),
             MESSAGES_PATH: _Endpoint(serve, ("POST",)),
@@ -691,7 +691,7 @@ class ProxyRouter:
         """Serve one HTTP request by the endpoint of its path; refuse an unknown path or method."""
         client = ClientSide(scope, receive, send, self._limits, self._pace)
         path = scope["path"]
-        endpoint = self._servers if path.startswith(PREFIX) else self._endpoints.get(path)
+        endpoint = self._mcp_endpoint if path.startswith(PREFIX) else self._endpoints.get(path)
         if endpoint is None:
             await client.keep_pace()
             await client.refuse(error_responses.NOT_FOUND)
