@@ -156,9 +156,9 @@ async def _in_place_of(tx: Tx, message: Inbound, target: Message) -> Inbound:
 
     It has the id of that message, `target`, by which later edits, deletions and replies name it, and the
     file, which may still be fetched. Some messengers send an edit without the quoted message and the thread:
-    then it gets those of `target`.
+    then it gets those of `target`. The stored `target` gets the id of the edit instead, and loses its text.
     """
-    thread = await messages.free_id_for_edit(tx, target, message.id)
+    stored_thread = await messages.free_id_for_edit(tx, target, message.id)
     return replace(
         message,
         id=target.id,
@@ -167,7 +167,7 @@ async def _in_place_of(tx: Tx, message: Inbound, target: Message) -> Inbound:
         file_until_ms=target.file_until_ms,
         # The quote of `target` first: the file of a quoted message is not fetched again for an edit.
         quote=target.quote or message.quote,
-        thread=message.thread or thread,
+        thread=message.thread or stored_thread,
     )
 
 

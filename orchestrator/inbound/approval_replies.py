@@ -24,6 +24,7 @@ from orchestrator.groups.roles import RULES, Permission
 from orchestrator.proxies import approvals
 from orchestrator.proxies.approvals import ApprovalIsOver, Decision, UnknownApproval
 from orchestrator.store.access import approvals as requests
+from orchestrator.store.access.approvals import ApprovalState
 from orchestrator.store.access.requests import AccessState
 from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
@@ -33,7 +34,9 @@ _ANSWER = re.compile(
     r" #?(?P<number>[0-9]{1,15})번?[.!]?",
     re.IGNORECASE,
 )
-_REFUSE_ALL = re.compile(r"(?:refuse all|모두 거절|전부 거절)(?: (?P<folder>[^ .!]+))?[.!]?", re.IGNORECASE)
+_REFUSE_ALL = re.compile(
+    r"(?P<command>refuse all|모두 거절|전부 거절)(?: (?P<folder>[^ .!]+))?[.!]?", re.IGNORECASE
+)
 _ACCESS = re.compile(
     r"(?:(?P<register>register|등록)|(?P<ignore>ignore|무시)|(?P<block>block|차단))"
     r" #?(?P<number>[0-9]{1,15})번?(?:[.!]?|(?: as| 이름) (?P<name>.+))",
@@ -46,6 +49,12 @@ _KOREAN = {
     "allow": "허용했습니다",
     "always": "앞으로 늘 허용합니다",
     "refuse": "거절했습니다",
+}
+_KOREAN_STATES = {
+    ApprovalState.ONCE: "허용",
+    ApprovalState.ALWAYS: "항상 허용",
+    ApprovalState.USED: "허용, 이미 사용",
+    ApprovalState.REFUSED: "거절",
 }
 
 
@@ -68,7 +77,8 @@ async def answer(tx: Tx, group: Group, text: str, *, role: Role, now_ms: int) ->
         return None
     words = " ".join(text.split())
     if (refuse_all := _REFUSE_ALL.fullmatch(words)) is not None:
-        return await _refuse_all(tx, refuse_all["folder"], now_ms=now_ms)
+        is_korean = not refuse_all["command"].isascii()
+        return await _refuse_all(tx, refuse_all["folder"], is_korean=is_korean, now_ms=now_ms)
     if _IGNORE_ALL.fullmatch(words) is not None:
         return await _ignore_all(tx, is_korean=not words.isascii(), now_ms=now_ms)
     if (match := _ACCESS.fullmatch(words)) is not None:
@@ -83,21 +93,30 @@ async def _decide(tx: Tx, match: re.Match[str], *, now_ms: int) -> str | None:
     Return the reply, or None if no request has the number.
     """
     decision: Decision = "always" if match["always"] else "allow" if match["allow"] else "refuse"
+    number, is_korean = int(match["number"]), not match[0].isascii()
     try:
-        decided = await approvals.decide(tx, int(match["number"]), decision, by=DECIDER, now_ms=now_ms)
+        decided = await approvals.decide(tx, number, decision, by=DECIDER, now_ms=now_ms)
     except UnknownApproval:
         return None
     except ApprovalIsOver as over:
-        return str(over)
-    if not match[0].isascii():
+        return await _over_in_korean(tx, number) if is_korean else str(over)
+    if is_korean:
         return f"{_KOREAN[decision]}: {approvals.subject_of(decided)} ({decided.folder})."
     return f"{approvals.outcome(decided)}: {approvals.subject_of(decided)} for '{decided.folder}'."
 
 
-async def _refuse_all(tx: Tx, folder: str | None, *, now_ms: int) -> str | None:
+async def _over_in_korean(tx: Tx, number: int) -> str:
+    """Return the reply, in Korean, that the request `number` has lapsed or was decided already."""
+    request = await requests.get(tx, number)
+    decision = None if request is None else _KOREAN_STATES.get(request.state)
+    state_text = "시간이 지났습니다" if decision is None else f"이미 결정되었습니다 ({decision})"
+    return f"{number}번 요청은 {state_text}. 필요하면 에이전트가 다시 묻습니다."
+
+
+async def _refuse_all(tx: Tx, folder: str | None, *, is_korean: bool, now_ms: int) -> str | None:
     """Refuse every waiting request of agents in the group with this folder, or in all groups for None.
 
-    Return the reply, or None if there is no such group.
+    Return the reply, in Korean if `is_korean`. None if there is no such group.
     """
     group = await groups.by_folder(tx, folder) if folder is not None else None
     if folder is not None and group is None:
@@ -105,6 +124,8 @@ async def _refuse_all(tx: Tx, folder: str | None, *, now_ms: int) -> str | None:
     waiting = await requests.waiting(tx, group.folder if group is not None else None, now_ms=now_ms)
     for request in waiting:
         await approvals.decide(tx, request.id, "refuse", by=DECIDER, now_ms=now_ms)
+    if is_korean:
+        return f"거절했습니다: 요청 {len(waiting)}개." if waiting else "기다리는 요청이 없습니다."
     return f"Refused: {counted(len(waiting), 'request')}." if waiting else "No request waits."
 
 

@@ -148,10 +148,10 @@ class Taken:
     folder: Folder | None
     """The folder of its chat's group; None if the chat is not registered."""
     accepted: Accepted
-    denied: SenderVerdict | None
-    """The reason why the sender may not ask, if it has to be logged."""
-    trouble: str | None
-    """The fault in the list of senders, if the owner has to be notified of it."""
+    denial_to_log: SenderVerdict | None
+    """The reason why the sender may not ask; None if they may, or if it is not to be logged."""
+    new_trouble: str | None
+    """The fault in the list of senders of which the owner is notified now; None if there is no new one."""
 
 
 class Intake:
@@ -254,15 +254,15 @@ class Intake:
         if sender_list.trouble and accepted.outcome != "unregistered":
             is_trouble_new = await self._notify_broken_list(tx, sender_list)
         # A list that cannot be read has no rule about logging: what it denies is logged.
-        is_denial = verdict is not SenderVerdict.ALLOWED and (
+        is_logged_denial = verdict is not SenderVerdict.ALLOWED and (
             sender_list.rules is None or sender_list.rules.log_denied
         )
         return Taken(
             message=message,
             folder=group.folder if group is not None else None,
             accepted=accepted,
-            denied=verdict if is_denial else None,
-            trouble=sender_list.trouble if is_trouble_new else None,
+            denial_to_log=verdict if is_logged_denial else None,
+            new_trouble=sender_list.trouble if is_trouble_new else None,
         )
 
     def announce(self, taken: Taken) -> None:
@@ -271,13 +271,17 @@ class Intake:
         To be called after the commit, since whoever is woken has to find the message in the database.
         """
         message, accepted = taken.message, taken.accepted
-        if taken.denied is not None:
+        if taken.denial_to_log is not None:
             log.info(
-                "sender.denied", chat=message.chat_jid, sender=message.sender, verdict=taken.denied.value
+                "sender.denied",
+                chat=message.chat_jid,
+                sender=message.sender,
+                verdict=taken.denial_to_log.value,
             )
-        if taken.trouble is not None:
-            log.error("senders.broken", reason=taken.trouble)
-        if taken.trouble is not None or accepted.is_replied_to:
+        if taken.new_trouble is not None:
+            log.error("senders.broken", reason=taken.new_trouble)
+        # `take` has put a text into the outbox: a notice to the owner, or a reply to the chat.
+        if taken.new_trouble is not None or accepted.is_replied_to:
             self._wakeups.outbox.set()
         if accepted.is_replied_to:
             self._wakeups.notifications.set()  # the time of the next notification may have changed
@@ -474,7 +478,7 @@ class Intake:
 
         The message and the reply are stored in a turn (a question to the agent) that has ended already.
         Return the outcome; None if the voter may not answer it, or if the question is not answered by this
-        vote. `is_text` says whether the vote is a text.
+        vote. `is_text` says that the vote was written as a text, not chosen in the messenger's poll.
         """
         may_answer = asker.may_ask and asker.changes_board and counted.is_new and counted.chosen
         if self._answer_poll is None or not may_answer:
@@ -691,10 +695,11 @@ class Intake:
         return Accepted(outcome="queued", seq=seq, turn_id=turn_id)
 
     async def _wake_loop(self, tx: Tx, message: Inbound, group: Group, *, now_ms: int) -> None:
-        """Request that the group's agent wakes now because of a message, if it wakes by itself at times.
+        """Request that the group's agent wakes now because of a message, even if it chose to sleep longer.
 
-        It wakes even if it chose to sleep longer.
+        Nothing happens if the group's loop, its agent's waking by itself, is off.
         """
+        # A message without a channel came from the terminal or over HTTP.
         await wake_requests.add(
             tx,
             group.folder,
@@ -712,12 +717,12 @@ class Intake:
         """Return the queued turn (a question to the agent) that a message joins.
 
         A message that asks something (`is_request`) creates a turn if none is queued. For any other message,
-        None is returned then.
+        None is returned then. A turn that waits for further votes in a poll goes on waiting if one chosen in
+        the messenger's poll joins it, but starts at once for any other request.
         """
         if is_request:
             turn_id = await _join(tx, message, group, asker, now_ms=now_ms)
             if message.vote is None:
-                # A turn that waits for further votes starts at once when somebody asks for something.
                 await turns.hurry_new(tx, turn_id, now_ms=now_ms)
             return turn_id
         waiting = await turns.queued_chat(tx, group.folder, message.chat_jid)
@@ -771,7 +776,11 @@ async def _explain_role(tx: Tx, message: Inbound, group: Group, *, now_ms: int) 
 
 
 def _accepted_as(amendment: Amendment) -> Accepted:
-    """Return the outcome of a message whose edit or deletion of an earlier message was applied or refused."""
+    """Return the outcome of a message that edits or deletes an earlier one.
+
+    It is `amended` if a stored message was changed, and `dropped` if none was, because the earlier message is
+    not stored or the sender may not change it.
+    """
     if amendment.message is None:
         return Accepted(outcome="dropped", reason=amendment.reason)
     return Accepted(

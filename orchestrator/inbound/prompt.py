@@ -165,15 +165,16 @@ async def _done_before(tx: Tx, turn: Turn, run_id: RunId) -> str | None:
 
 
 async def _unreported(tx: Tx, turn: Turn, calls: Sequence[ToolCallRecord], run_id: RunId) -> list[str]:
-    """Return lines about commands of earlier runs of a turn that the host carried out but no report mentions.
+    """Return lines about what earlier runs of a turn have done, if not all of it was reported.
 
     The lines keep the agent from doing again what an earlier run has done. While Docker does not answer, the
     agent's output is not read, so the reports of its tool calls are missing, but its commands still arrive,
     as files.
 
     If more commands were carried out than tool calls were reported, the lines name each command that sends no
-    message, and each message that was sent, whether its call was reported or not. Otherwise there are no
-    lines. `calls` are the reported tool calls, and `run_id` is the present run.
+    message, and each message that was sent, also those whose calls were reported. Otherwise there are no
+    lines. Commands that a runner also gives without a call (`BY_ITSELF`) are left out. `calls` are the
+    reported tool calls, and `run_id` is the present run.
     """
     command_details = [
         row["detail"]

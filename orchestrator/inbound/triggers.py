@@ -101,7 +101,8 @@ def is_called_aloud(spoken: str, group: Group, *, name: str) -> bool:
 def without_trigger(text: str, group: Group, *, name: str) -> str:
     """Return the text without a call of the assistant at its start; a call in the middle stays.
 
-    A call is `@name`, or the word that the group has chosen for that.
+    A call is `@name`, or the word that the group has chosen for that. The punctuation behind it goes, too.
+    The text is returned stripped and in the composed form of Unicode.
     """
     return _at_start(group, name).sub("", _composed(text), count=1).lstrip(" \t\n,:").strip()
 

@@ -64,7 +64,7 @@ class AnnouncementBatch:
     rejections: list[Rejection] = field(default_factory=list)
     trouble: str | None = None
     """The reason why the directory or some file could not be read; None if all could."""
-    is_missing: bool = False
+    is_directory_missing: bool = False
     """Whether there is no directory."""
     has_more: bool = False
     """Whether another look would find something at once."""
@@ -120,8 +120,8 @@ class AnnouncementReader:
         """
         try:
             batch = await asyncio.to_thread(self._take)
-            if batch.is_missing:
-                # Somebody has removed it: without it, no later command could leave a file.
+            if batch.is_directory_missing:
+                # Somebody has removed the directory: without it, no later command could leave a file.
                 await asyncio.to_thread(_make_empty, self._directory)
                 await self._watcher.watch(self._name)
         except (MailboxError, OSError) as error:
@@ -161,7 +161,7 @@ class AnnouncementReader:
         batch = AnnouncementBatch()
         with entries.opened(self._directory) as directory:
             if directory is None:
-                return AnnouncementBatch(is_missing=True)
+                return AnnouncementBatch(is_directory_missing=True)
             # The listing needs no limit, unlike that of a container's directory: only the host's user writes
             # here.
             with os.scandir(directory) as listed:

@@ -103,9 +103,10 @@ class LoopCommands(Protocol):
         ...
 
     async def act(self, tx: Tx, folder: str, action: str, reason: str, *, source: str = ...) -> Folder:
-        """Switch a group's loop on or off, pause it, or wake it, and return the folder of the group.
+        """Switch a group's loop on or off, pause, resume or wake it, and return the folder of the group.
 
-        A loop is an agent's waking by itself. `source` is the requester, for the event of a wake.
+        A loop is an agent's waking by itself. `action` is "on", "off", "pause", "resume" or "wake". `reason`
+        says why the agent is woken, and `source` who wakes it; both count for "wake" alone.
         """
         ...
 

@@ -358,7 +358,9 @@ class CommandDispatcher:
 
         Unless the askers' rights are restricted, the group's agent also gets a notice of the refusal. `turn`
         is the running turn of this group that the request is from; None if there is none. The changes that
-        the handler makes are recorded for the turn, so that they can be undone.
+        the handler makes are recorded for the turn, so that they can be undone; so is a change that an undo
+        cannot reverse, for the undo to report it. `prepared` has the results of the command's slow work,
+        which was done before this transaction.
         """
         now_ms = self._clock.now_ms()
         # Here and not earlier: refusals are recorded and audited in the transaction of the command.
@@ -394,9 +396,9 @@ class CommandDispatcher:
             return await handler(tx, caller, command)
         async with turn_effects.recording(tx, turn.id, now_ms=now_ms):
             result = await handler(tx, caller, command)
-        kind = _out_of_reach(command) if result.ok else None
-        if kind is not None:
-            await turn_effects.note_out_of_reach(tx, turn.id, kind, request_id, now_ms=now_ms)
+        irreversible_kind = _irreversible_change(command) if result.ok else None
+        if irreversible_kind is not None:
+            await turn_effects.note_out_of_reach(tx, turn.id, irreversible_kind, request_id, now_ms=now_ms)
         return result
 
     def _publish(self, group: Group, command: Command, reply: Reply) -> None:
@@ -475,7 +477,7 @@ async def _stop_refusal(tx: Tx, group: Group, command: Command, turn: Turn | Non
     return STOPPED if is_stopped and is_own else None
 
 
-def _out_of_reach(command: Command) -> str | None:
+def _irreversible_change(command: Command) -> str | None:
     """Return the kind of the change that a command makes in the host's files, which an undo cannot reverse.
 
     The kinds are `forgotten` and `noted`. Return None if an undo can reverse all that the command changes.

@@ -294,7 +294,8 @@ class MailboxWorker:
 
         After a crash in between, the file is handled again, which has no further effect: it gets the same
         reply. A file that is no command is recorded as rejected. If the handling fails unexpectedly, the
-        request is left for later, and those behind it go on; after `MAX_TRIES` times it is set aside.
+        request is left for later, and those behind it go on; after `MAX_TRIES` times `_reply_to` sets it
+        aside, which means that it is recorded as rejected.
 
         Raises:
             StoreError, MailboxError, OSError: the host cannot do this for any request now, as with a full
@@ -313,6 +314,7 @@ class MailboxWorker:
             if reply is not None:
                 await asyncio.to_thread(input_files.write_reply, replies, reply)
             await asyncio.to_thread(mailbox.remove, request)
+        # A cancellation that does not come from the host, but from a handler, is a failure of this request.
         except (Exception, asyncio.CancelledError) as error:
             if _is_host_error(error):
                 raise

@@ -10,7 +10,9 @@ from pathlib import Path
 from agent_runner.wire import files
 
 MAX_RECORDS = 100
-"""The newest records of a group that are stored, and lines of a record."""
+"""The newest records of a group that are stored."""
+MAX_LINES = 100
+"""Lines of a record, each for one rejected file."""
 MAX_NAME_CHARS = 200
 """Most characters of a rejected file's name in its record."""
 
@@ -39,7 +41,7 @@ class RejectedFiles:
 
         Args:
             origin: the name of the mailbox, `messages` or `tasks`.
-            rejections: at least one. Each has a line in the record; those beyond `MAX_RECORDS` are only
+            rejections: at least one. Each has a line in the record; those beyond `MAX_LINES` are only
             counted.
             body: the content of a single rejected request, which is stored beside the record; None for no
             content.
@@ -54,10 +56,10 @@ class RejectedFiles:
             stored.write_bytes(body)
         lines = [
             f"{origin}/{_escaped(rejection.name)}: {rejection.reason}\n"
-            for rejection in rejections[:MAX_RECORDS]
+            for rejection in rejections[:MAX_LINES]
         ]
-        if len(rejections) > MAX_RECORDS:
-            lines.append(f"and {len(rejections) - MAX_RECORDS} more\n")
+        if len(rejections) > MAX_LINES:
+            lines.append(f"and {len(rejections) - MAX_LINES} more\n")
         files.write_whole(stored.with_suffix(".reason"), "".join(lines))
         self._prune()
 

@@ -213,10 +213,10 @@ class SnapshotWriter:
         now = local_iso(self._clock.now_ms(), zone)
         tasks_file, groups_file, calendar_file = (self._root / view.group.folder / name for name in FILES)
         await self._put(tasks_file, [to_row(task) for task in view.tasks])
-        await self._put(groups_file, {"groups": chat_rows}, {"lastSync": now})
+        await self._put(groups_file, {"groups": chat_rows}, uncompared={"lastSync": now})
         await self._put(calendar_file, rows(view.events[:MAX_EVENTS], zone))
 
-    async def _put(self, path: Path, content: Any, uncompared: dict[str, str] | None = None) -> None:
+    async def _put(self, path: Path, content: Any, *, uncompared: dict[str, str] | None = None) -> None:
         """Write a JSON file if its `content` has changed since it was written last.
 
         Fields in `uncompared` are added to it, but do not count as a change. A failure is only logged; a

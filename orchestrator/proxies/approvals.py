@@ -258,13 +258,14 @@ async def settle_refused(
 async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_ms: int) -> Approval:
     """Record the owner's decision about a waiting request, and return the decided request.
 
-    `by` says who decides.
-    "refuse" also withdraws a decision in force: a permission, or a refusal for good. The group's agent reads
-    about the decision in its next turn, except when a refusal for good was withdrawn or the group is gone.
+    `by` says who decides. For a request that was decided before, "refuse" withdraws that decision, so that
+    the owner is asked again: a permission that was not used up, even if its time is over, or a refusal for
+    good. The group's agent reads about the decision in its next turn, except when a refusal for good was
+    withdrawn or the group is gone.
 
     Raises:
         UnknownApproval: no request has this id.
-        ApprovalIsOver: it has lapsed, or was decided already.
+        ApprovalIsOver: it has lapsed, or was decided already and the decision cannot be withdrawn so.
     """
     approval = await approvals.get(tx, approval_id)
     if approval is None:

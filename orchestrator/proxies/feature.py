@@ -254,8 +254,9 @@ class ContainerProxies:
     def environment(self, group: Group, agent: AgentName, token: str) -> dict[str, str]:
         """Return the environment variables by which a container of a group finds the proxies.
 
-        `token` is the run's token. It replaces a key for the model service, and no other program accepts it.
-        Only Claude needs the model proxy, and only a group with an allow-list the egress proxy.
+        `token` is the run's token, which only the host's proxies accept; the container has it instead of the
+        key for the model service. Only Claude needs the model proxy, and only a group with an allow-list the
+        egress proxy.
         """
         variables: dict[str, str] = {}
         if agent == "claude":
@@ -361,20 +362,21 @@ class ContainerProxies:
         if identity.service is None:  # the service of .env, whose refusals are stored for all turns
             return await self.health.judge(identity, answered)
         if answered.error is not None and answered.error.is_permanent:
-            await self._stop_refused(identity, identity.service, answered, answered.error)
+            await self._stop_refused_turn(identity, identity.service, answered, answered.error)
             return False
         if answered.error is None:
             await self.health.end_outage(identity)
             return True
+        # An outage or a slow answer belongs to the turn: it is recorded alike for every service.
         return await self.health.judge(identity, answered)
 
-    async def _stop_refused(
+    async def _stop_refused_turn(
         self, identity: RunIdentity, service: ModelService, answered: Answered, error: ModelError
     ) -> None:
         """Stop a turn that an added service refuses for good, and notify the owner, at most once a day.
 
-        `answered` is the service's answer and `error` its kind. No other turn is stopped, because a container
-        could have provoked the refusal.
+        `error` is the lasting error that the service's answer, `answered`, stands for. No other turn is
+        stopped, because a container could have provoked the refusal.
         """
         now_ms = self._host.clock.now_ms()
         details = {"setting": service.key_env, "model": identity.model}

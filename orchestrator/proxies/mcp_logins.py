@@ -350,7 +350,10 @@ def wanted_scope(challenges: Sequence[bytes]) -> str | None:
 
 
 def more_rights_text(name: str) -> str:
-    """Return the text for the agent that the login at the server `name` has too few rights for a call."""
+    """Return the text for the agent that the login at the server `name` has too few rights for a call.
+
+    Andy's owner, who has set up the server, has to log in again.
+    """
     return (
         f"the MCP server '{name}' wants more rights, and its owner has to log in again: andy mcp login {name}"
     )

@@ -216,6 +216,7 @@ class _Flow:
                 context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(login.resource)
         except ValidationError as error:
             raise LoginRefused("unreadable") from error
+        # For a renewal: the package renews a token only once it has expired. A revocation ignores it.
         context.token_expiry_time = LONG_AGO
         return flow
 

@@ -136,8 +136,9 @@ class Availability:
 async def _move_lowered_requests(tx: Tx, turn_id: TurnId, group: Group, *, now_ms: int) -> bool:
     """Move those messages out of a queued turn whose senders have a lesser role now than the turn has.
 
-    They join a turn with the rights of that role. The queued turn ends if it has no other message to answer,
-    and no ended poll to report.
+    They join a turn with the rights of that role, which may be this turn with its role lowered. If the queued
+    turn is left without a request and without an ended poll to report, it ends as answered, and its other
+    messages belong to no turn.
 
     Return True if the turn may not start as it was read: messages were moved, or it is no longer queued.
     """
@@ -162,7 +163,8 @@ async def _move_to_role(
 ) -> None:
     """Move a message from `turn` to a turn that has only the rights of `role`.
 
-    If that role may not ask the agent anything, the message leaves its turn and joins none.
+    If the role is not restricted, that may be `turn` itself: it then gets the role, and keeps the message.
+    If the role may not ask the agent anything, the message leaves its turn and joins none.
     """
     rights = roles.rights_of(role, settings.of(group))
     if Permission.CALL not in rights.may:

@@ -73,7 +73,7 @@ class ContainerSlots:
         self.free -= 1
         return True
 
-    def reserve(self) -> list[LiveRun]:
+    def reserve_for_later(self) -> list[LiveRun]:
         """Reserve a slot for a turn that cannot start yet: the next that becomes free, or else a free one.
 
         Without either, `coming` becomes negative: the turn waits for a slot that no closing run will free.

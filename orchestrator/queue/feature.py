@@ -29,6 +29,7 @@ class QueueFeature:
             host.database,
             Containers(live=pool.live, start=pool.start, hand_over=pool.hand_over, close=pool.close),
             cap=containers.cap,
+            # So many containers may also exist beyond the cap while they end (see the setting's description).
             overlap=host.settings.andy_foresight,
             clock=host.clock,
             wakeups=host.wakeups,

@@ -87,7 +87,9 @@ def plan(
 ) -> QueuePlan:
     """Return the actions to take now: which turns to start, and which containers to close for them.
 
-    A run is a container from its start to its end; it holds one of `cap` slots.
+    A run is a container from its start to its end; it holds one of `cap` slots. The turns get their slots one
+    after the other, the most urgent first. For a turn that cannot start yet, a slot is reserved, so that no
+    less urgent turn takes it.
 
     - Each group has one turn at a time, but a chat turn may run beside a dashboard's worker.
     - Chat turns go before those of tasks, of workers and of agents that woke by themselves, and within a kind
@@ -95,8 +97,8 @@ def plan(
     - An idle run takes its own group's next turn, unless a more urgent turn has no slot: then the run is
       closed, so that a busy group cannot keep its slot from all others. A run that was started ahead of its
       first turn is closed before an idle one.
-    - A closing run holds its slot until it has ended. An abandoned run (state LEFT) holds none: the pool ends
-      it before it starts another.
+    - A closing run holds its slot until it has ended, unless it is one of `overlap`. An abandoned run (state
+      LEFT) holds none: the pool ends it before it starts another.
     - A turn for which a run is being started counts as running.
 
     Args:
@@ -112,23 +114,25 @@ def plan(
     slots = ContainerSlots.before_any_turn(runs, ready, cap=cap, overlap=overlap)
     actions: list[Action] = []
     waiting: list[Turn] = []
+    # `slots.spare` are the runs without work that no turn has claimed yet. `close`, `make_room` and
+    # `reserve_for_later` return those of them that have to be closed.
     for turn in ready:
         own_run = own_run_of(turn, runs)
         if turn.command is SessionCommand.CLEAR:
             actions += _clear(turn, runs, slots)
         elif others := _must_be_gone(turn, runs):
-            actions += _closings(slots.close(others) + slots.reserve())
+            actions += _closings(slots.close(others) + slots.reserve_for_later())
         elif own_run in slots.spare:
             slots.spare.remove(own_run)
             actions.append(HandOverTurn(turn.id, own_run.id))
         elif own_run is None and _must_end_first(turn, runs):
             # Not counted as waiting: it waits only for its own container, so "all are busy" would be wrong.
             same_session = [run for run in slots.spare if _is_session_of(run, turn)]
-            actions += _closings(slots.close(same_session) + slots.reserve())
+            actions += _closings(slots.close(same_session) + slots.reserve_for_later())
         elif own_run is not None:
             # A more urgent turn has just taken the slot of its run, so it waits for one like any other turn.
             waiting.append(turn)
-            actions += _closings(slots.reserve())
+            actions += _closings(slots.reserve_for_later())
         else:
             actions += _closings(slots.make_room())
             if slots.take():
@@ -197,14 +201,15 @@ def _is_next(turn: Turn, turns: Sequence[Turn]) -> bool:
 def _is_before(other: Turn, turn: Turn) -> bool:
     """Return whether the turn `other` of the same group has to run before `turn`.
 
-    It has to if it is an earlier turn of the same chat. It also has to if it comes before a session command
-    such as `/clear` that `turn` comes after, or if one of them is that command and `turn` is the later.
+    Session commands such as `/clear` divide the turns of a group into parts; each command is a part of its
+    own. `other` has to run first if its part is earlier, or if it is an earlier turn of the same chat in the
+    same part.
     """
-    # All parts of the key but the last, the turn's id, are its place among the group's commands.
-    *other_place, other_id = _order(other)
-    *own_place, own_id = _order(turn)
-    return other_place < own_place or (
-        other_place == own_place and other_id < own_id and other.chat_jid == turn.chat_jid
+    # `_order` ends with the turn's id; all before that is the turn's part.
+    *other_part, other_id = _order(other)
+    *own_part, own_id = _order(turn)
+    return other_part < own_part or (
+        other_part == own_part and other_id < own_id and other.chat_jid == turn.chat_jid
     )
 
 

@@ -207,9 +207,10 @@ async def fail(tx: Tx, turn: Turn, *, reason: str, now_ms: int, is_own_fault: bo
 async def refuse(tx: Tx, turn: Turn, *, now_ms: int) -> None:
     """Fail a turn that no model can answer until a key or a setting changes.
 
-    The chat reads one sentence without details, since its members can do nothing about it. The owner reads
-    the cause in the main chat, once for each state of the model service; a question asked there is answered
-    with it.
+    The chat reads one sentence without details, since its members can do nothing about it. For a scheduled
+    task, the task's failure is reported instead; for other kinds of turns, nothing is sent. The owner reads
+    the cause in the main chat, once for each refusal of the model service; a question asked there is answered
+    with it or, if the owner has read it before, with a text that points to it.
     """
     refusals = await model_refusals.unfinished(tx)
     reason = f"{_cause(refusals[0])}." if refusals else failures.REFUSED_TASK

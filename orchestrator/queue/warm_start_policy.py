@@ -30,6 +30,7 @@ class ExpectedTurn:
     folder: Folder
     sign: Sign
     is_isolated: bool = False
+    """Whether it would get a container and a session of its own, as some scheduled tasks do."""
 
 
 def choose(
@@ -44,9 +45,9 @@ def choose(
 ) -> list[ExpectedTurn]:
     """Return the expected turns for which to start a container now, the most certain first.
 
-    The slots of turns that are about to start stay free. Talk alone starts no container while a turn waits
-    for its own container to boot: on a small machine two that boot together take twice as long, and talk is
-    only a guess.
+    The slots of turns that are about to start stay free. Talk alone starts no container while a turn is about
+    to start, or waits for its own container to boot: on a small machine two that boot together take twice as
+    long, and talk is only a guess. A group gets at most one container, and one more for an isolated turn.
 
     Args:
         expected: the turns that may come soon.

@@ -103,7 +103,7 @@ class WarmStarts:
         return expected
 
     async def _start(self, expected: list[ExpectedTurn], now_ms: int) -> None:
-        """Start containers for the expected turns that `warm_start_policy` chooses and the budgets allow."""
+        """Start containers for the expected turns that the policy chooses and that could be answered now."""
         unsettled = await self._host.reader.read(turns.unsettled)
         chosen = warm_start_policy.choose(
             expected,

@@ -489,8 +489,16 @@ async def test_an_owner_who_allows_is_asked_so_often_an_hour_and_no_more(asking:
     assert f"asked {MAX_QUESTIONS_AN_HOUR} times" in str(await asking.service.ask(place(99)))
 
 
-@pytest.mark.parametrize(("text", "left"), [("Refuse all.", 0), ("refuse all family", 1), ("모두 거절", 0)])
-async def test_all_that_waits_is_refused_at_once(asking: Asking, text: str, left: int) -> None:
+@pytest.mark.parametrize(
+    ("text", "left", "reply"),
+    [
+        ("Refuse all.", 0, "Refused: 3 requests."),
+        ("refuse all family", 1, "Refused: 2 requests."),
+        ("모두 거절", 0, "거절했습니다: 요청 3개."),
+        ("전부 거절 family", 1, "거절했습니다: 요청 2개."),
+    ],
+)
+async def test_all_that_waits_is_refused_at_once(asking: Asking, text: str, left: int, reply: str) -> None:
     await asking.harness.add_group("work")
     tasks = [await asking.asked(place(1)), await asking.asked(place(2))]
     other = await asking.asked(replace(place(3), folder=Folder("work")))
@@ -499,10 +507,39 @@ async def test_all_that_waits_is_refused_at_once(asking: Asking, text: str, left
     reasons = [await task for task in tasks]
     assert all("refused" in str(reason) for reason in reasons)
     assert (await asking.states()).count("waiting") == left
-    assert "Refused: " in (await asking.answers())[-1]
+    assert (await asking.answers())[-1] == reply
     if left:
         await asking.decide(3, "refuse")
     await other
+
+
+@pytest.mark.parametrize(
+    ("text", "reply"), [("refuse all", "No request waits."), ("모두 거절", "기다리는 요청이 없습니다.")]
+)
+async def test_nothing_waits_to_be_refused(asking: Asking, text: str, reply: str) -> None:
+    await asking.say(text)
+    assert (await asking.answers())[-1] == reply
+
+
+async def test_a_decision_that_comes_too_late_is_answered_in_its_language(asking: Asking) -> None:
+    decided = await asking.asked(place(1))
+    await asking.say("거절 1")
+    await decided
+    await asking.say("허용 1")
+    assert (await asking.answers())[-1] == (
+        "1번 요청은 이미 결정되었습니다 (거절). 필요하면 에이전트가 다시 묻습니다."
+    )
+    await asking.say("allow 1")
+    assert "was decided already (refused)" in (await asking.answers())[-1]
+
+    lapsed = await asking.asked(place(2))
+    asking.harness.clock.pass_ms(LAPSE_MS)
+    await asking.say("허용 2")
+    assert (await asking.answers())[-1] == (
+        "2번 요청은 시간이 지났습니다. 필요하면 에이전트가 다시 묻습니다."
+    )
+    lapsed.cancel()
+    await asyncio.wait([lapsed])
 
 
 HIDDEN = "\u200b\u00ad\u3164\u115f\ufe0f\u180b\U000e0041\U000e0100"

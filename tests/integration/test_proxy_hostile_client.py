@@ -14,10 +14,12 @@ from structlog.testing import capture_logs
 
 from orchestrator.proxies.model.limits import ModelProxyLimits, SearchCounts
 from orchestrator.proxies.model.proxy import ProxyRouter
+from orchestrator.proxies.model.usage_writer import UsageWriter
 from orchestrator.proxies.run_tokens import token_hash
 from tests.doubles.clock import FakeClock
-from tests.doubles.faulty_upstream import answer, hang
+from tests.doubles.faulty_upstream import FaultyUpstream, Received, answer, hang
 from tests.support.running_proxy import BODY, Proxied, proxied
+from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
 MIB = 1024 * 1024
@@ -412,6 +414,51 @@ async def test_searches_of_requests_at_the_same_time_count_for_their_turn_before
         await served.recorded(7)
         # What the service searched for who has disconnected is told to nobody.
         assert (await served.call(content=SEARCHING_BODY)).status_code == 403
+
+
+async def test_searches_that_a_broken_off_answer_showed_count_once(
+    tmp_path: Path, store_harness: StoreHarness
+) -> None:
+    searches = SearchCounts(50)
+    usage_writer = UsageWriter(
+        store_harness.database,
+        clock=store_harness.clock,
+        on_entry=lambda entry: searches.add(entry.run_id, entry.turn_id, entry.searches),
+    )
+    begun = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
+    events = [
+        {
+            "type": "message_start",
+            "message": {"model": "claude", "usage": {"input_tokens": 1, "output_tokens": 1}},
+        },
+        {"type": "content_block_start", "index": 0, "content_block": begun},
+        {"type": "content_block_start", "index": 1, "content_block": begun},
+    ]
+    stream = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events).encode()
+
+    async def begin_and_hang(
+        _: Received, upstream: FaultyUpstream, reader: asyncio.StreamReader, to: asyncio.StreamWriter
+    ) -> None:
+        to.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + stream)
+        await upstream.until_hung_up(reader)
+
+    async with proxied(tmp_path, searches=searches, usage_writer=usage_writer) as served:
+        hashed = token_hash(served.token)
+        served.runs[hashed] = replace(served.runs[hashed], may_search=True)
+        served.upstream.behave = begin_and_hang
+        async with served.streaming(SEARCHING_BODY) as response:
+            received = b""
+            async for chunk in response.aiter_raw():
+                received += chunk
+                if received.count(b"content_block_start") == 4:  # twice in each event
+                    break
+        (exchange,) = await served.recorded()
+        assert exchange.ending == "gone"
+        assert exchange.usage is not None
+        assert exchange.usage.searches == 2
+        # The two that had begun are among the ten of the request.
+        run = served.runs[hashed]
+        await until(lambda: searches.remaining(run.run_id, run.turn_id) == 40, "all ten are counted")
 
 
 async def test_searches_that_were_not_made_stay_with_their_turn(tmp_path: Path) -> None:

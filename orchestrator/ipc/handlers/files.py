@@ -34,13 +34,15 @@ class TooManyFiles(FileRefused):
 async def send_file(tx: Tx, caller: CommandCaller, command: SendFile) -> CommandResult:
     """Queue a message with a file, of which `caller.file` is a copy, or return why there is no copy.
 
-    The message goes to the chat in the command, else to the caller's. A repeated request is not sent twice.
+    The message goes to the chat in the command, else to the caller's; a chat that is not known yet is stored.
+    A repeated request is not sent twice.
     """
     assert caller.file is not None  # set for each such command, before the transaction
     if isinstance(caller.file, FileRefused):
         return refused(caller.file.code, str(caller.file))
     jid = ChatJid(command.chat_jid) if command.chat_jid else caller.chat
     turn = caller.turn
+    # The outbox needs a stored chat. One that is known already stays as it is, also a group chat.
     await chats.upsert(tx, jid, name=None, channel=None, is_group=False, at_ms=None)
     is_new = await outbox.add(
         tx,

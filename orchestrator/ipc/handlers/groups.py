@@ -101,7 +101,7 @@ async def unregister_group(tx: Tx, caller: CommandCaller, command: UnregisterGro
 
 
 async def refresh_groups(tx: Tx, caller: CommandCaller, command: RefreshGroups) -> CommandResult:
-    """List all known chats, and which of them are registered."""
+    """List all stored chats, and which of them are registered. Nothing is requested from the messengers."""
     del caller, command
     registered = await groups.folders_of_chats(tx)
     known_chats = [

@@ -256,9 +256,9 @@ class LaterHellos:
             self._is_over = True
             return record
         self._may_be_encrypted = self._may_be_encrypted or record[0] == _CHANGE_CIPHER_SPEC_RECORD
-        return self._count_records(record)
+        return self._pass_counted(record)
 
-    def _count_records(self, records: bytes) -> bytes:
+    def _pass_counted(self, records: bytes) -> bytes:
         """Count one whole hello, or one other record, and return its bytes, which may be sent.
 
         This limits an endless handshake. Early data are not counted, as there may be much. Raises
@@ -288,7 +288,7 @@ class LaterHellos:
             # The kind of an encrypted message cannot be read: it is passed on, and the checks go on. But if
             # its earlier records looked like a hello and were held, this one is refused below.
             if starts_message and self._may_be_encrypted:
-                return self._count_records(record)
+                return self._pass_counted(record)
             if kind not in _KEY_MESSAGES:
                 raise BadClientHello("a message of an unknown kind follows the TLS hello")
             self._is_over = True
@@ -316,7 +316,7 @@ class LaterHellos:
         return highest_length_byte <= b"\x03" and session_id_length <= b"\x20"
 
     def _pass_hello(self, hello: ClientHello) -> bytes:
-        """Check a whole hello and return its held records, which may be sent.
+        """Check a whole hello, count it, and return its records, which were held and may be sent now.
 
         Raises:
             HelloRefused: the hello names another host than the target, or hides one.
@@ -328,7 +328,7 @@ class LaterHellos:
         records = bytes(self._held)
         self._held.clear()
         self._message.clear()
-        return self._count_records(records)
+        return self._pass_counted(records)
 
 
 def _whole_hello(message: bytes | bytearray) -> bytes | None:

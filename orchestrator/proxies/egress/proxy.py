@@ -254,17 +254,17 @@ class EgressProxy:
         """
         caller: EgressCaller | None = None
         target: NetworkTarget | None = None
-        has_valid_token = False
+        counts_for_run = False
         try:
             async with asyncio.timeout(self._limits.head_seconds):
                 request = await read_connect(reader)
             target = request.target
             caller = await self._identify(request.token)
             caller = self._check_caller(caller, peer)
-            has_valid_token = True
+            counts_for_run = True
             # Paced by run, not by address: with the process runtime all groups have the same address.
             if await self._keep_pace(f"run {caller.run_id}"):
-                # What the run may reach can have changed meanwhile.
+                # There was a wait, in which what the run may reach can have changed.
                 caller = self._check_caller(await self._identify(request.token), peer)
             await self._check_target(caller, target)
             with _count_one_more(self._connections_by_group, caller.folder):
@@ -273,8 +273,8 @@ class EgressProxy:
         except (BadHead, EgressUnreachable) as error:
             status = error.status if isinstance(error, BadHead) else 403
             self._record_refusal(caller, target, peer, str(error))
-            if not has_valid_token:
-                # There is no run to count the request for, so it counts for the address.
+            if not counts_for_run:
+                # The token is missing, unknown or another container's: the request counts for the address.
                 await self._keep_pace(peer)
             await _refuse(writer, status, str(error))
         except OpeningRefused as error:

@@ -75,9 +75,10 @@ class Tunnel:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        """Send the first bytes to the target, then copy the others through their filter.
+        """Send the container's first bytes to the target, then copy those that follow through a filter.
 
-        `opening` returns these bytes and the filter.
+        `opening` reads and checks the first bytes; it returns them with the filter, which checks the rest, or
+        no filter.
         """
         first = await opening()
         await self._send(writer, first.data, is_out=True)

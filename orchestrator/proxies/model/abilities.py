@@ -1,7 +1,8 @@
 """Test which of the agents' requests a model service can answer.
 
-An ability counts only if the service's answer shows it; only the size of the window is taken from what the
-service reports of itself. Each request is small; together they cost about a thousand tokens.
+An ability counts only if the service has answered a request that uses it; only the size of the window is
+taken from what the service reports of itself. Each request is small; together they cost about a thousand
+tokens.
 """
 
 from __future__ import annotations
@@ -183,7 +184,11 @@ def window_of(document: dict[str, Any], model: str) -> int | None:
 
 
 class _AbilityTests:
-    """The tests of one model at one service; each sends one request and returns its finding."""
+    """The tests of one model at one service; each sends one request and returns its finding.
+
+    If no whole reply comes, `_ask` returns a finding that says why. The test returns it under its own name;
+    `window` only reports that the size is not known.
+    """
 
     def __init__(self, client: UpstreamClient, target: UpstreamTarget, model: str) -> None:
         """`client` sends the requests, `target` is the service with its key, `model` the model's name."""
@@ -192,7 +197,7 @@ class _AbilityTests:
         self._model = model
 
     async def text(self) -> AbilityFinding:
-        """Test whether the service answers a message with text."""
+        """Test whether the service answers a message: any answer that is no error counts."""
         reply = await self._ask(messages=_user_message("Say hello."), max_tokens=32)
         if isinstance(reply, AbilityFinding):
             return reply
@@ -256,7 +261,7 @@ class _AbilityTests:
         return AbilityFinding(name=Ability.TOOLS, is_there=called_tool, detail=detail)
 
     async def image(self) -> AbilityFinding:
-        """Test whether the service takes a picture."""
+        """Test whether the service answers a question about a picture, whatever it says."""
         source = {"type": "base64", "media_type": "image/png", "data": _RED_DOT}
         question: list[dict[str, Any]] = [
             {"type": "image", "source": source},

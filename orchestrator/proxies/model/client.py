@@ -104,13 +104,15 @@ class ClientSide:
                 message = await self._receive()
         except TimeoutError:
             raise ProxyRefused(TOO_SLOW) from None
-        # Only the wait for the container counts. The pauses of the pace, and the time in which the service
-        # takes the body, are not the container's fault.
+        # Only the wait for the container counts. The pauses by which `_chunk_of` slows it down, and the time
+        # in which the service takes the body, are not the container's fault.
         self._seconds_left -= loop.time() - started
         return await self._chunk_of(message)
 
     async def _chunk_of(self, message: Message) -> bytes:
-        """Return the bytes in a message of ASGI, after the pause that the caller's pace demands.
+        """Return the bytes in a message of ASGI, after a pause if the caller has sent many bytes lately.
+
+        Note if they are the last of the body.
 
         Raises `ClientGone` if the message says that the container has closed the connection.
         """

@@ -237,9 +237,10 @@ class CredentialSource:
         return self._read.values
 
     def readable_dotenv(self) -> Mapping[str, str]:
-        """Return the values of `.env` that can be read, for removing secrets from texts. Never raises.
+        """Return the values of `.env`, for removing secrets from texts. Never raises.
 
-        Where a file cannot be read, the values that were read last are among them.
+        If the file has a fault or cannot be read, return the values that were read last, together with those
+        that can be read now: a text may contain any of them.
         """
         with suppress(SettingError):
             return self.dotenv()

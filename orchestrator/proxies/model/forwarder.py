@@ -337,18 +337,19 @@ class EventPace:
         If `ping_seconds` are fewer than `seconds`, `seconds` count for both.
         """
         self._seconds = seconds
-        self._ping_seconds = max(seconds, ping_seconds)
+        self._progress_seconds = max(seconds, ping_seconds)
         self._block = b""
         """The beginning of the event that is not complete yet, shortened."""
         self.deadline = now_seconds + seconds
         """The time by which the next event must have come."""
-        self._progress_deadline = now_seconds + self._ping_seconds
+        self._progress_deadline = now_seconds + self._progress_seconds
         """The time by which the next event that is no ping must have come."""
 
     def feed(self, chunk: bytes, now_seconds: float) -> None:
         """Process the next bytes of the stream, and extend `deadline` if they complete an event or comment.
 
-        `now_seconds` is the present time in the event loop's seconds.
+        Comments and pings extend it only up to the time by which another event must have come. `now_seconds`
+        is the present time in the event loop's seconds.
 
         Raises `AnswerCut` for an event that is an error, because nothing follows it.
         """
@@ -361,7 +362,7 @@ class EventPace:
         if any(_ERROR_EVENT.search(head) for head in heads):
             raise AnswerCut("its stream ends with an error")
         if any(b"data:" in head and b'"ping"' not in head for head in heads):
-            self._progress_deadline = now_seconds + self._ping_seconds
+            self._progress_deadline = now_seconds + self._progress_seconds
         if heads:
             self.deadline = min(now_seconds + self._seconds, self._progress_deadline)
 
@@ -399,11 +400,11 @@ async def paced_events(
 
 
 async def read_to_its_end(answer: UpstreamResponse, beginning: bytes) -> None:
-    """Read the rest of an answer whose first bytes are `beginning`, without storing it.
+    """Read the rest of an answer whose first bytes are `beginning`, to check that it comes to its end.
 
-    Raises `AnswerCut` if the answer is not whole.
+    Raises `AnswerCut` if the answer breaks off, or if it is a stream without its last event.
     """
-    parser = UsageParser()
+    parser = UsageParser()  # for the end of a stream alone
     parser.begin(answer.status, answer.headers)
     parser.feed(beginning)
     async for chunk in answer.chunks:

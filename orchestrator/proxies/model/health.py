@@ -71,8 +71,9 @@ _KEY_CAUSES = (ModelError.NO_KEY, ModelError.KEY_UNREADABLE)
 class ModelHealth:
     """Judges each answer of the model service that `.env` names, and stores its refusals and outages.
 
-    A refusal is a lasting error, such as a rejected key. An outage belongs to one turn: the time in which the
-    service does not answer it. Present refusals are also cached in memory.
+    A refusal is a lasting error, such as a rejected key. An outage belongs to one turn: the time in which its
+    service does not answer it. Outages of turns at another service are stored here, too. Present refusals are
+    also cached in memory.
     """
 
     def __init__(
@@ -131,7 +132,8 @@ class ModelHealth:
     async def run(self) -> None:
         """Probe the service each minute while it refuses something, so that the end of a refusal is noticed.
 
-        A new refusal is probed for the first time after a minute.
+        A refusal that begins while there is none is probed for the first time after a minute. One that begins
+        beside another makes this probe at once.
         """
         while True:
             is_refused = bool(self._open_refusals)
@@ -187,8 +189,8 @@ class ModelHealth:
     async def _record_answer(self, identity: RunIdentity) -> None:
         """Record that the service answered a run.
 
-        This ends its turn's outage, and the refusals of the turn's model, of all models, and of a model that
-        an agent chose.
+        This ends its turn's outage, and the refusals of the turn's model and of all models. A refusal of a
+        model that an agent chose itself ends with any answer: it blocks no turn, even if it still holds.
         """
         self.accepted_ms = self._clock.now_ms()
         await self.end_outage(identity)
@@ -211,8 +213,8 @@ class ModelHealth:
     async def _record_refusal(self, identity: RunIdentity, answered: Answered) -> None:
         """Record a lasting refusal that a run has met, and stop its turn, if the refusal is confirmed.
 
-        It is confirmed if the host's own request meets it as well. An unknown model that the agent chose
-        itself needs no confirmation, as it stops no other turn.
+        It is confirmed if the host's own request meets it as well, which records it, or if it is recorded
+        already. An unknown model that the agent chose itself needs no confirmation: it stops no other turn.
         """
         error = answered.error
         model = await self._model_of(identity.folder, identity.kind)
@@ -221,7 +223,7 @@ class ModelHealth:
         if error is ModelError.UNKNOWN_MODEL and model is None:
             self._chosen_by_agent = answered.model
             await self._begin_refusal(error, OWN_CHOICE, status=answered.status)
-        elif not await self._is_confirmed(error, model):
+        elif not await self._is_confirmed(error, model):  # it records the refusal if it confirms it
             log.warning("model.refused_one", group=identity.folder, error=error.value, status=answered.status)
             return
         if identity.turn_id is not None:

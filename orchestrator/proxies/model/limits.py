@@ -261,7 +261,7 @@ class BodyBytes:
     """Counts the bytes of one body in memory."""
 
     def __init__(self, held: HeldBytes, folder: Folder) -> None:
-        """`held` has the limits, and `folder` is the group whose container sends the body."""
+        """`held` counts the bytes of all bodies, with limits; `folder` is the group that sends this body."""
         self._held = held
         self._folder = folder
         self._count = 0

@@ -358,7 +358,8 @@ class CredentialProxy:
     ) -> None:
         """Pass a container's request on to a service and the answer back; report the exchange at its end.
 
-        `target` is the service with its credential, and `held` counts the bytes of the body in memory.
+        The web searches that were reserved for the request are released then. `target` is the service with
+        its credential, and `held` counts the bytes of the body in memory.
         """
         started = time.perf_counter()
         # This value stays if the exchange is cancelled in the middle, or fails.
@@ -380,7 +381,7 @@ class CredentialProxy:
             self._log.log_exchange(identity, exchange)
             if self._on_exchange is not None:
                 self._on_exchange(identity, exchange)
-            self._end_searches(identity, parser, ending)
+            self._end_searches(identity, parser, exchange)
 
     def _begin_searches(self, identity: RunIdentity, count: int, parser: UsageParser) -> None:
         """Reserve the `count` web searches that a request may make, and note them in its parser.
@@ -391,18 +392,19 @@ class CredentialProxy:
             self._searches.begin(identity.run_id, identity.turn_id, count)
             parser.reserved_searches = count
 
-    def _end_searches(self, identity: RunIdentity, parser: UsageParser, ending: ExchangeEnd) -> None:
+    def _end_searches(self, identity: RunIdentity, parser: UsageParser, exchange: ProxyExchange) -> None:
         """Release the web searches that were reserved for a request that has ended.
 
-        Those that its answer reported are counted already. If the client disconnected before the end of the
-        answer, all that were reserved count as made.
+        Those in the usage of `exchange` are counted already, by `on_exchange`. If the client disconnected
+        before the end of the answer, the others that were reserved count as made, too.
         """
         count = parser.reserved_searches
         if not count or self._searches is None:
             return
-        if ending is ExchangeEnd.GONE and not parser.is_whole:
-            # The service may still make all of them, and reports none.
-            self._searches.add(identity.run_id, identity.turn_id, count)
+        if exchange.ending is ExchangeEnd.GONE and not parser.is_whole:
+            # The service may still make all that were reserved, and reports none of them.
+            already_counted = exchange.usage.searches if exchange.usage is not None else 0
+            self._searches.add(identity.run_id, identity.turn_id, max(0, count - already_counted))
         self._searches.end(identity.run_id, identity.turn_id, count)
 
     async def _exchange_until_end(
@@ -677,7 +679,7 @@ class ProxyRouter:
         self._pace = CallerPace(
             SystemClock(), at_once=limits.body_bytes_at_once, a_second=limits.body_bytes_a_second
         )
-        self._servers = _Endpoint(serve, METHODS)
+        self._mcp_endpoint = _Endpoint(serve, METHODS)
         self._endpoints: Mapping[str, _Endpoint] = {
             "/": _Endpoint(_answer_health_check, ("GET", "HEAD")),
             MESSAGES_PATH: _Endpoint(serve, ("POST",)),
@@ -689,7 +691,7 @@ class ProxyRouter:
         """Serve one HTTP request by the endpoint of its path; refuse an unknown path or method."""
         client = ClientSide(scope, receive, send, self._limits, self._pace)
         path = scope["path"]
-        endpoint = self._servers if path.startswith(PREFIX) else self._endpoints.get(path)
+        endpoint = self._mcp_endpoint if path.startswith(PREFIX) else self._endpoints.get(path)
         if endpoint is None:
             await client.keep_pace()
             await client.refuse(error_responses.NOT_FOUND)

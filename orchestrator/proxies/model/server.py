@@ -146,7 +146,7 @@ class ProxyProtocol(BoundedProtocol):
         return (self,) if is_peer_greedy or by_peer.total() > self._limits.connections else ()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count a connection for its container, and close it if that has too many."""
+        """Count a connection for its container; the base class then closes it if `surplus` returns it."""
         self._address = _peer(transport)
         self._connections_by_peer[self._address] += 1
         super().connection_made(transport)
