@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime, time
+from datetime import datetime
 
 from agent_runner.agents.offline.conversation import OpenQuestion, Option
 from agent_runner.agents.offline.handler import RequestContext
@@ -24,8 +24,8 @@ MAX_NAME_WORDS = 3
 """Most words of an answer that is taken as a list's name; `MAX_NAME_CHARS` bounds its characters."""
 MAX_NAMED_PLACES = 5
 """Number of choices that can be named by a word for their place: up to `the fifth`."""
-NOON, _MIDNIGHT = 12, time(0)
-"""The first hour of the afternoon, and midnight as a time of day."""
+NOON = 12
+"""The first hour of the afternoon."""
 
 
 def person_asked_instead(text: str, context: RequestContext) -> str:
@@ -231,10 +231,10 @@ def _means(words: str, choice: times.Reading, context: RequestContext) -> bool:
         return parsed_time.day == at.date()
     if not isinstance(parsed_time, Instant):
         return False
-    # A time of day alone is read as the next one, which may be on another day than the choice: so the clock
-    # alone is compared, but for midnight, which has to be that very moment.
-    has_same_clock = _is_clock(words) and parsed_time.at.time() == at.time() and at.time() != _MIDNIGHT
-    return parsed_time.at == at or has_same_clock
+    # A time of day alone is read as the next one, which may be on another day than the choice: so only the
+    # times of day are compared.
+    is_clock = _is_clock(words) or PATTERNS["midnight"].fullmatch(words) is not None
+    return parsed_time.at == at or (is_clock and parsed_time.at.time() == at.time())
 
 
 def joined_time(before: str, words: str, context: RequestContext) -> str:
@@ -243,10 +243,14 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
     Empty if the new words add no time. Of all combinations of the words, the first of the best kind is
     returned: one that can mean several days, so that the day is asked about; else one that is a moment; else
     one that leaves open only the half of the day; else a day without a time of day; else one that repeats
-    every month; else the new words alone. A time of day after words that cannot be read is only put behind
-    them.
+    every month; else the new words alone. A new time of day never replaces the day of the earlier time: if
+    they do not go together, or the earlier words cannot be read, it is only put behind them.
     """
     words = f"at {words}" if re.fullmatch(r"\d{1,2}", words) else words
+    if PATTERNS["midnight"].fullmatch(words) and _names_later_day(before, context):
+        # `midnight` alone is the next one. For one day, "12 at night" makes the agent ask whether its start
+        # or its end is meant; a repeating reminder comes at the start.
+        words = "at 0:00" if PATTERNS["repeats"].search(before) else "at 12 at night"
     if _may_lose_day(before, words):
         return f"{before} {words}"  # this is not read as a time, so the time is asked about again
     combinations = dict.fromkeys(_combinations(before, words))
@@ -270,7 +274,9 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
         form for form, parsed_time in tried if form in whole_texts and _means_several_days(parsed_time)
     ]
     monthly = [form for form, _ in tried if PATTERNS["of_every_month"].search(form)]
-    return (several or moments or without_half or without_clock or monthly or [words])[0]
+    # A time of day alone would be the next one, which may be on another day than the earlier time.
+    unread = f"{before} {words}".strip() if _is_clock(words) else words
+    return (several or moments or without_half or without_clock or monthly or [unread])[0]
 
 
 def bare_clock(answer: str) -> str:
@@ -300,6 +306,17 @@ def _may_lose_day(before: str, words: str) -> bool:
     return _is_clock(words) and bool(before.strip()) and times.leading(before) is None
 
 
+def _names_later_day(text: str, context: RequestContext) -> bool:
+    """Return whether a time names a day, or days, and is not just a time of today."""
+    rests = [text, *_without_clock(text)]
+    readings = [context.read_time(rest) for rest in rests]
+    is_today = any(
+        isinstance(reading, Instant | DateOnly) and reading.at.date() == context.now.date()
+        for reading in readings
+    )
+    return "" not in rests and not is_today
+
+
 def _is_clock(words: str) -> bool:
     """Return whether words are a time of day or a part of the day, and name no day."""
     lead = times.leading(words)
@@ -321,20 +338,39 @@ def _combinations(before: str, answer: str) -> list[str]:
 
     First come those in which the answer replaces words or becomes am or pm, as `in the evening` after
     `tomorrow at 3`. Then the answer is put beside the earlier time and beside parts of it, since `today at
-    8:00` with `tomorrow` is `tomorrow at 8:00`. The last one is the answer alone.
+    8:00` with `tomorrow` is `tomorrow at 8:00`. The last one is the answer alone, unless the answer is a time
+    of day and the earlier time names a day: a time of day replaces only another one, so that the day stays.
     """
     am, pm = ("오전", "오후") if re.search(r"[가-힣]", before) else ("am", "pm")
     halves = [half for name, half in (("morning", am), ("evening", pm)) if PATTERNS[name].fullmatch(answer)]
     words = before.split()
-    parts = [" ".join(words[:end]) for end in range(len(words), 0, -1)]
-    parts += [" ".join(words[start:]) for start in range(1, len(words))]
-    joined = [form for part in parts for form in (f"{part} {answer}", f"{answer} {part}")]
+    if _is_clock(answer):
+        parts = [before, *_without_clock(before)]
+    else:
+        parts = [" ".join(words[:end]) for end in range(len(words), 0, -1)]
+        parts += [" ".join(words[start:]) for start in range(1, len(words))] + [""]
+    joined = [form.strip() for part in parts for form in (f"{part} {answer}", f"{answer} {part}")]
     # `the last day of the month` with `every month` is `the last day of every month`.
     monthly = (
         PATTERNS["of_the_month"].sub(answer, before) if PATTERNS["every_month"].fullmatch(answer) else before
     )
     repeated = [monthly] if monthly != before else []
-    return [*repeated, *(f"{before} {half}" for half in halves if before), *joined, answer]
+    return [*repeated, *(f"{before} {half}" for half in halves if before), *joined]
+
+
+def _without_clock(text: str) -> list[str]:
+    """Return what remains of a time when words for a time of day are cut out of it, in each possible way.
+
+    `friday at 9 next week` gives `friday next week`; words that are nothing but a time of day give an empty
+    text.
+    """
+    words = text.split()
+    return [
+        " ".join([*words[:start], *words[end:]])
+        for start in range(len(words))
+        for end in range(start + 1, len(words) + 1)
+        if _is_clock(cut := " ".join(words[start:end])) or PATTERNS["midnight"].fullmatch(cut)
+    ]
 
 
 def _with_list(request: ParsedRequest, text: str, parsed: ParsedRequest | None) -> ParsedRequest | None:

@@ -427,8 +427,9 @@ class Reminders(RequestHandler):
     async def do_cancel_reminder(self) -> str:
         """Cancel the reminder that the request names, and return the answer.
 
-        Record how to undo it if it was for one time. Raises `AnswerNow` to ask which one is meant, or to have
-        the choice confirmed if it is in doubt or the slot `ask` is set: the slot `sure` says that it was.
+        Record how to undo it if it was for one time; a repeating one cannot be set again, so nothing can be
+        undone then. Raises `AnswerNow` to ask which one is meant, or to have the choice confirmed if it is in
+        doubt or the slot `ask` is set: the slot `sure` says that it was.
         """
         if not self.slot("id"):
             upcoming = await self.upcoming()
@@ -445,9 +446,10 @@ class Reminders(RequestHandler):
         if self.slot("ask") and not self.slot("sure"):
             raise self.question("sure", self.say("sure_cancel", what=what))
         await self._cancel(self.entry)
-        # Only a reminder for one time can be set again.
         if self.slot("at") and self.slot("kind") == "reminder":
             self.record_change(self.parsed.of("remind_again", label=self.slot("label"), at=self.slot("at")))
+        else:
+            self._offer_no_undo()
         return self.say("cancel_reminder", what=what)
 
     def options(self, upcoming: Sequence[UpcomingReminder]) -> list[Option]:
@@ -551,11 +553,19 @@ class Reminders(RequestHandler):
                 for reminder in cancelled
             )
         )
-        if len(cancelled) < len(chosen) - len(refusals):  # a repeating one cannot be restored: offer no undo
-            self.context.undo.clear()
-            self.remember(undo=())
+        if len(cancelled) < len(chosen) - len(refusals):  # a repeating one was cancelled
+            self._offer_no_undo()
         done = self.say("all_cancelled", count=len(chosen) - len(refusals))
         return "\n".join([done, *dict.fromkeys(refusals)])
+
+    def _offer_no_undo(self) -> None:
+        """Forget how to undo the changes so far.
+
+        Called after a repeating reminder was cancelled, which cannot be set again: an undo must not take back
+        an older change in its place.
+        """
+        self.context.undo.clear()
+        self.remember(undo=())
 
     def _is_for_sender(self, reminder: UpcomingReminder) -> bool:
         """Return whether the text of a reminder names the sender."""
