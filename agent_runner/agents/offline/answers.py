@@ -41,9 +41,10 @@ def person_asked_instead(text: str, context: RequestContext) -> str:
 def take_answer(question: OpenQuestion, text: str, context: RequestContext) -> list[ParsedRequest] | None:
     """Return the requests that a text completes as the answer to a question; None if it is no answer.
 
-    The list is empty if the answer is "no". Which texts are answers depends on the slot that the question
-    asks for. A question for confirmation (slot `sure`) may also be answered with a new time: "tomorrow at 8",
-    "an hour later". A text that is too long to be a request is no answer either.
+    The list is empty if the answer gives the request up: "no", "never mind" or "undo". Which texts are
+    answers depends on the slot that the question asks for. A question for confirmation (slot `sure`) may also
+    be answered with a new time: "tomorrow at 8", "an hour later". A text that is too long to be a request is
+    no answer either.
     """
     text = with_short_gaps(text)
     if len(text) > MAX_CHARS:
@@ -138,11 +139,12 @@ def _with_time(request: ParsedRequest, text: str, context: RequestContext) -> Pa
 def _with_sure_time(request: ParsedRequest, answer: str, context: RequestContext) -> ParsedRequest | None:
     """Return the request with the time that an answer names, after the message's own was not understood.
 
-    The words of the message's time, which are still in the request's text, are cut off from it. A day among
-    them is combined with a time of day in the answer. None if no clear time results, or if a repetition would
-    be lost.
+    The words of that time are still in the request's text (`what`), and are cut off from it. A day
+    among them is kept for an answer that is only a time of day: `call Ann tomorrow before noon` with `9am`
+    becomes the text `call Ann` and the time `tomorrow 9am`. Any other answer, such as `sunday 7pm`, is the
+    whole time. None if no clear time results, or if a repetition would be lost.
     """
-    what, day = without_time(request.slot("what"))
+    what, day_in_text = without_time(request.slot("what"))
     lead = times.leading(answer)
     # The parts of the answer's time besides the time of day, such as a day of the week.
     date_parts = lead.parts.written().keys() - {"clock", "half"} if lead is not None else set()
@@ -156,12 +158,13 @@ def _with_sure_time(request: ParsedRequest, answer: str, context: RequestContext
     when = ""
     if date_parts:
         when = answer
-    elif day:
-        when = joined_time(day, answer, context)
-    # After "next week to call", the answer "Saturday" means the Saturday of next week.
+    elif day_in_text:
+        when = joined_time(day_in_text, answer, context)
+    # After "next week to call", the answer "Saturday at 9" means the Saturday of next week. If it cannot be
+    # read so, it is no clear time: that Saturday must not become the one of this week.
     if week_match := PATTERNS["week_or_month"].search(head):
-        named = next((form for form in _placed_in(answer, week_match[0]) if times.is_time(form)), "")
-        when = named or ("" if "weekday" in date_parts else when)
+        in_week = next((form for form in _placed_in(answer, week_match[0]) if times.is_time(form)), "")
+        when = in_week or ("" if "weekday" in date_parts else when)
     if not times.is_time(when):
         return None
     if PATTERNS["repeats"].search(request.slot("what")) and not PATTERNS["repeats"].search(when):
@@ -169,13 +172,15 @@ def _with_sure_time(request: ParsedRequest, answer: str, context: RequestContext
     if any(PATTERNS[name].search(what) for name in ("left_of_time", "depends", "dangling")):
         # The rest of the message may still be about the time: ask for the text instead of using that rest.
         return request.having(what="", when=when, trouble="no_text", unsure="", sure="yes")
+    # `unsure` ends, as the time is understood now; `sure` says that nobody has to confirm it.
     return request.having(what=what, when=when, unsure="", sure="yes")
 
 
 def _text_beside(text: str, answer: str) -> str:
-    """Return a text without the words at its end that an answer repeats.
+    """Return a text without the words at its end that an answer repeats, and words such as `on` among them.
 
-    `watch 60 minutes on sunday at 7pm` with the answer `sunday 7pm` becomes `watch 60 minutes`.
+    `watch 60 minutes on sunday at 7pm` with the answer `sunday 7pm` becomes `watch 60 minutes`. The first
+    word always stays.
     """
     known = set(answer.casefold().replace(",", " ").split())
     words = text.split()
@@ -376,13 +381,14 @@ def _without_clock(text: str) -> list[str]:
 def _with_list(request: ParsedRequest, text: str, parsed: ParsedRequest | None) -> ParsedRequest | None:
     """Return the request with the list that an answer names; None if it names none.
 
-    `parsed` is the answer read as a request; None if it is no request. `the shopping list` alone is a request
-    to show that list. A few words that are no request also name a list; the slot `doubt` makes the agent ask
-    before it creates a list of that name.
+    `parsed` is the answer read as a request; None if it is no request. `the shopping list` alone is read as a
+    request to show that list, which here only names it. A few words that are no request also name a list; the
+    slot `doubt` makes the agent ask before it creates a list of that name.
     """
     if parsed is not None:
-        # With the flag `it`, as in `show me that list`, the words name no list.
-        is_name = parsed.intent in ("show_list", "need_what") and not parsed.slot("it")
+        # With the flag `it`, as in `that list`, the words name no list.
+        is_name = parsed.intent == "show_list" and not parsed.slot("it")
+        # `show the shopping list`, with the verb, is a new request and no answer.
         is_name = is_name and not begins_request(text)
         return request.having(list=parsed.slot("list") or TODO) if is_name else None
     name = _without_frame(PATTERNS["before_list"].sub("", text.strip()))

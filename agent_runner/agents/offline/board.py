@@ -385,9 +385,8 @@ class Board(RequestHandler):
         reminders_after = await reminders.one_time() if reminders_before else []
         remaining_numbers = {reminder.number for reminder in reminders_after}
         cancelled = [reminder for reminder in reminders_before if reminder.number not in remaining_numbers]
-        of = self.parsed.of
-        undo = [of("reopen", **_slots_of_state(open_task)) for open_task in tasks]
-        undo += [of("remind_again", task_id=task.id, **reminder.slots) for reminder in cancelled]
+        undo = [self.parsed.of("reopen", **_slots_of_state(open_task)) for open_task in tasks]
+        undo += [self.parsed.of("remind_again", task_id=task.id, **one.slots) for one in cancelled]
         self.record_change(*undo, last=task)
         return self.say("finish", title=task.label)
 
@@ -466,11 +465,13 @@ class Board(RequestHandler):
     async def answer(self) -> str:
         """Answer the dashboard's last question with yes or no, as the intent says; return what to reply.
 
-        A yes to a question such as "is it done?" completes the task that the question is about.
+        A yes to a question such as "is it done?" completes the task that the question is about. Empty, with
+        nothing answered, if the agent itself has an open question. Raises `AnswerNow` to ask which question
+        is meant if the dashboard asked several at once.
         """
         if not self.slot("question_id"):
             if self.context.own_questions:
-                return ""  # the agent itself asked last, and asks again
+                return ""  # the caller repeats that question
             options = await self._last_questions()
             if not options:
                 return self._not_asked()
@@ -675,10 +676,11 @@ class Board(RequestHandler):
         return [self.listed(title, lines) for title, lines in parts if lines]
 
     def _described(self, task: OpenTask) -> str:
-        """Return a task as a line of a list, with its progress, deadline, blocker and person."""
+        """Return a task as a line of a list: progress, deadline, whether it is blocked, and the person."""
         until = self.say("task_until", date=self._date(task["deadline"])) if task["deadline"] else ""
-        more = (self.say("task_blocked") if task["blocked"] else "", _who(task))
-        return ", ".join([f"{task['title']} ({task['progress']}%{until}", *filter(None, more)]) + ")"
+        blocked = self.say("task_blocked") if task["blocked"] else ""
+        details = filter(None, (f"{task['progress']}%{until}", blocked, _who(task)))
+        return f"{task['title']} ({', '.join(details)})"
 
     def _label(self, task: OpenTask) -> str:
         """Return a task's title, progress, deadline and date of creation: titles alone may be the same."""
