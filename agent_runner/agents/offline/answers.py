@@ -149,6 +149,9 @@ def _with_sure_time(request: ParsedRequest, answer: str, context: RequestContext
     # The parts of the answer's time besides the time of day, such as a day of the week.
     date_parts = lead.parts.written().keys() - {"clock", "half"} if lead is not None else set()
     cut = request.slot("what")[len(what) :]  # `without_time` cuts words off the end only
+    # Beside a day, `midnight` is only a time of day.
+    if day_in_text and PATTERNS["midnight"].fullmatch(answer):
+        date_parts = set()
     # The answer names a day itself, or the cut-off words have a span such as "60 minutes", which may be part
     # of the text: cut off only the words that the answer repeats.
     if date_parts or PATTERNS["a_span"].search(cut):
@@ -249,7 +252,7 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
     returned: one that can mean several days, so that the day is asked about; else one that is a moment; else
     one that leaves open only the half of the day; else a day without a time of day; else one that repeats
     every month; else the new words alone. A new time of day never replaces the day of the earlier time: if
-    they do not go together, or the earlier words cannot be read, it is only put behind them.
+    they do not go together, the combination that is returned is refused when it is read, and asked about.
     """
     words = f"at {words}" if re.fullmatch(r"\d{1,2}", words) else words
     if PATTERNS["midnight"].fullmatch(words) and _names_later_day(before, context):
@@ -260,10 +263,7 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
         return f"{before} {words}"  # this is not read as a time, so the time is asked about again
     combinations = dict.fromkeys(_combinations(before, words))
     tried = [(form, context.read_time(form)) for form in combinations]
-    if all(
-        isinstance(parsed_time, TimeRefusal) and parsed_time.reason is Reason.NO_TIME
-        for _, parsed_time in tried
-    ):
+    if all(_is_no_time(parsed_time) for _, parsed_time in tried):
         return ""
     moments = [form for form, parsed_time in tried if not isinstance(parsed_time, TimeRefusal | DateOnly)]
     without_half = [
@@ -279,9 +279,12 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
         form for form, parsed_time in tried if form in whole_texts and _means_several_days(parsed_time)
     ]
     monthly = [form for form, _ in tried if PATTERNS["of_every_month"].search(form)]
-    # A time of day alone would be the next one, which may be on another day than the earlier time.
-    unread = f"{before} {words}".strip() if _is_clock(words) else words
-    return (several or moments or without_half or without_clock or monthly or [unread])[0]
+    if found := several or moments or without_half or without_clock or monthly:
+        return found[0]
+    # A time of day alone would be the next one, which may be on another day than the earlier time: better a
+    # form that is refused with a reason, such as a day that does not exist, so that the time is asked about.
+    refused = [form for form, reading in tried if not _is_no_time(reading)]
+    return refused[-1] if _is_clock(words) else words
 
 
 def bare_clock(answer: str) -> str:
@@ -328,6 +331,11 @@ def _is_clock(words: str) -> bool:
     return lead is not None and lead.end == len(words) and lead.parts.written().keys() <= {"clock", "half"}
 
 
+def _is_no_time(parsed_time: times.Reading) -> bool:
+    """Return whether words were refused because they are no time."""
+    return isinstance(parsed_time, TimeRefusal) and parsed_time.reason is Reason.NO_TIME
+
+
 def _means_several_days(parsed_time: times.Reading) -> bool:
     """Return whether a time was refused because it means several days."""
     reasons = (Reason.WHICH_MEANING, Reason.WHICH_WEEK)
@@ -352,8 +360,13 @@ def _combinations(before: str, answer: str) -> list[str]:
     if _is_clock(answer):
         parts = [before, *_without_clock(before)]
     else:
-        parts = [" ".join(words[:end]) for end in range(len(words), 0, -1)]
-        parts += [" ".join(words[start:]) for start in range(1, len(words))] + [""]
+        # Of a time only whole times are left out: "the first Monday of the month" never becomes "the first".
+        leaves_any = not times.is_time(before)
+        splits = [(" ".join(words[:place]), " ".join(words[place:])) for place in range(1, len(words))]
+        parts = [before, *(start for start, end in reversed(splits) if leaves_any or times.is_time(end))]
+        parts += [end for start, end in splits if leaves_any or times.is_time(start)]
+        # A word such as "on" alone adds nothing; the answer alone comes last.
+        parts = [*(part for part in parts if not PATTERNS["joins_time"].fullmatch(part)), ""]
     joined = [form.strip() for part in parts for form in (f"{part} {answer}", f"{answer} {part}")]
     # `the last day of the month` with `every month` is `the last day of every month`.
     monthly = (

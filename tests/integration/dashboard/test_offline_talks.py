@@ -1375,6 +1375,19 @@ TALKS = {
         > 9am
         There is no such day.
         > never mind
+        > remind me at 8am today to call Tom
+        That time is past (Mon 2026-02-09 08:00).
+        > 7am
+        That time is past (Mon 2026-02-09 07:00).
+        > never mind
+        > remind me on the first Monday of the month to call Eve
+        That time is past
+        > Sunday 9am
+        I'll remind you on Sun 2026-02-15 09:00: call Eve
+        > remind me on Monday 12 March to call Liz
+        The day and the date don't fit
+        > Thursday 9am
+        I'll remind you on Thu 2026-03-12 09:00: call Liz
         > remind me on Monday 12 feb to call Bob
         The day and the date don't fit
         > in the evening
@@ -1404,6 +1417,11 @@ TALKS = {
         That can mean several times: Sun 2026-02-15 00:00 or Mon 2026-02-16 00:00. Which one?
         > the second
         I'll remind you on Mon 2026-02-16 00:00: call Ann
+        > remind me to call Ann tomorrow before noon
+        I'm not sure which words are the time.
+        > midnight
+        That can mean several times: Tue 2026-02-10 00:00 or Wed 2026-02-11 00:00. Which one?
+        > never mind
         > remind me every day to sleep
         At what time?
         > at midnight
