@@ -124,7 +124,8 @@ def _tools_of(order: RunOrder) -> dict[str, dict[str, Tool]]:
 
 
 def _notice_tools(noticing: LazyNotices) -> dict[str, Tool]:
-    """Return the tools for notices, created when the CLI asks for them: until then it is booting."""
+    """Return the tools for notices, by name."""
+    # Imported only when the CLI asks for its tools, so that the import does not delay the CLI's start.
     from agent_runner.tools.notices import notice_tools
 
     return {tool.name: tool for tool in notice_tools(noticing)}

@@ -26,7 +26,10 @@ def tools_for(*, is_main: bool, is_worker: bool = False, searches_web: bool = Fa
 
 
 def words_of(reply: Reply) -> str:
-    """Return a reply as a model reads it: its text, then its data as JSON if there is any."""
+    """Return the host's reply to a tool's request as a model reads it: its text, then its data as JSON.
+
+    Without data, it is the text alone.
+    """
     if not reply.data:
         return reply.text
     return f"{reply.text}\n{json.dumps(reply.data, ensure_ascii=False)}"

@@ -497,7 +497,7 @@ def test_every_sentence_that_the_code_names_is_in_the_table_and_gets_its_blanks(
 
 
 MADE_WHILE_READING = {"add_tasks", "one_or_more", "unknown", "unknown_part"}
-TAKE_BACK = {"put_back", "reopen", "remove_items", "remind_again"}
+TAKE_BACK = {"put_back", "reopen", "remove_items", "remind_again", "restore_deadline"}
 """Requests that only take a change back."""
 READ_AS_OTHERS = {"add_todo"}
 

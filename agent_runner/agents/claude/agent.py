@@ -178,12 +178,16 @@ class ClaudeAgent:
         self._stream.usage = self._client.get_context_usage
 
     def _make_hooks(self) -> None:
-        """Make the CLI's hooks and the reader of its messages, unless an earlier connection has made them."""
+        """Make the reader of the CLI's messages, the notice hooks and the limit of subagents, once.
+
+        Later connections use the same ones.
+        """
         # Made once: they store figures of the conversation, which stay valid for the next connection.
         if self._stream is None:
             self._subagents = self._sdk.SubagentLimit()
-            so_far = self._order.restore.so_far if self._resumed else None
-            self._stream = self._sdk.SdkStreamEvents(self._noticing, self._progress, so_far=so_far)
+            # The figures of the conversation that is resumed; a new session has none.
+            figures = self._order.restore.so_far if self._resumed else None
+            self._stream = self._sdk.SdkStreamEvents(self._noticing, self._progress, so_far=figures)
             self._hooks = self._sdk.NoticeHooks(
                 self._noticing, stream=self._stream, on_first_prompt=self._notify_resumed
             )

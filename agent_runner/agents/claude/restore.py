@@ -28,7 +28,7 @@ class RestoreHooks:
     def __init__(self, restore: RestoreOrder, host: HostClient) -> None:
         """`restore` is the host's order for the conversation; compactions are reported to `host`."""
         self.mode: RestoreMode = restore.mode
-        """The mode in which the conversation really continues."""
+        """The order's mode, or the one that replaces it if the session to resume is gone."""
         self._host = host
         self._pending = restore.text
         """The text to put before the next prompt; None for none."""

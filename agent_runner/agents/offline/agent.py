@@ -46,7 +46,7 @@ NOTHING_TO_COMPACT = "There is nothing to compact: without a model I keep no con
 """The answer to the command `compact`."""
 _REQUEST_NOTHING = ("unknown", "unknown_part", "yes", "no")
 """Intents that request nothing by themselves: after one of them an open question is repeated."""
-_MAY_BE_ANSWERS = ("unknown", "show_list", "need_what")
+_MAY_BE_ANSWERS = ("unknown", "show_list")
 """Intents of texts that may answer another person's question: `shopping` names a list."""
 _AFTER_NAME = r"(?![A-Za-z0-9_])(?:(?:님아|이?야|아|님|씨)(?=[\s,.!?:]|$))?"
 """Matches the end of the assistant's name: no ASCII letter, digit or `_` follows, and a Korean vocative
@@ -216,9 +216,9 @@ def _line(notice: Notice, language: Language) -> str:
 
 
 def _requests(turn: TurnOrder, *, name: str) -> tuple[Request, ...]:
-    """Return the requests of a turn, without the assistant's name: “what's on today @Andy?”.
+    """Return the messages that a turn has to answer, without the assistant's name: “what's on today @Andy?”.
 
-    If a chat's or a scheduled task's turn has no requests, its prompt is the one request. A turn of another
+    If a chat's or a scheduled task's turn has no such messages, its prompt is the only one. A turn of another
     kind, such as the dashboard worker's, has none then.
     """
     if turn.requests or turn.kind not in ("chat", "task"):
@@ -231,16 +231,16 @@ def _requests(turn: TurnOrder, *, name: str) -> tuple[Request, ...]:
             re.IGNORECASE,
         )
         return tuple(
-            _plain(request, text=name_pattern.sub("", request.text).strip() or request.text)
+            _composed(request, text=name_pattern.sub("", request.text).strip() or request.text)
             for request in turn.requests
         )
-    return (_plain(Request(sender="", text=turn.prompt), text=turn.prompt),)
+    return (_composed(Request(sender="", text=turn.prompt), text=turn.prompt),)
 
 
-def _plain(request: Request, *, text: str) -> Request:
-    """Return a request with another text, all its texts in composed characters.
+def _composed(request: Request, *, text: str) -> Request:
+    """Return a message with another text; it, the sender's name and the quoted text in composed characters.
 
-    Without a short name, its `person` is the sender's name.
+    An empty `person` becomes the sender's name.
     """
     sender, quoted = reading.plain(request.sender), reading.plain(request.quoted)
     names = {"sender": sender, "person": request.person or sender}
@@ -251,9 +251,9 @@ async def _answer_request(context: RequestContext) -> str:
     """Return the reply to one message, after what it asks for was done.
 
     The message is taken as the answer to the sender's open question if it can be one, else as new requests.
-    After new requests, that question is repeated if nothing was requested, and dropped if something was
-    changed. If the message could only answer the question of another person, nothing is done, and the reply
-    says whose question it is.
+    Then that question is repeated if the message was not understood or is only a yes or no, and dropped if
+    the requests have changed something. If the message could only answer the question of another person,
+    nothing is done, and the reply says whose question it is.
     """
     text = context.request.text
     texts = await _answer_to_question(text, context)

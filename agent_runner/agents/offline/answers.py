@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime, time
+from datetime import datetime
 
 from agent_runner.agents.offline.conversation import OpenQuestion, Option
 from agent_runner.agents.offline.handler import RequestContext
@@ -24,8 +24,8 @@ MAX_NAME_WORDS = 3
 """Most words of an answer that is taken as a list's name; `MAX_NAME_CHARS` bounds its characters."""
 MAX_NAMED_PLACES = 5
 """Number of choices that can be named by a word for their place: up to `the fifth`."""
-NOON, _MIDNIGHT = 12, time(0)
-"""The first hour of the afternoon, and midnight as a time of day."""
+NOON = 12
+"""The first hour of the afternoon."""
 
 
 def person_asked_instead(text: str, context: RequestContext) -> str:
@@ -41,9 +41,10 @@ def person_asked_instead(text: str, context: RequestContext) -> str:
 def take_answer(question: OpenQuestion, text: str, context: RequestContext) -> list[ParsedRequest] | None:
     """Return the requests that a text completes as the answer to a question; None if it is no answer.
 
-    The list is empty if the answer is "no". Which texts are answers depends on the slot that the question
-    asks for. A question for confirmation (slot `sure`) may also be answered with a new time: "tomorrow at 8",
-    "an hour later". A text that is too long to be a request is no answer either.
+    The list is empty if the answer gives the request up: "no", "never mind" or "undo". Which texts are
+    answers depends on the slot that the question asks for. A question for confirmation (slot `sure`) may also
+    be answered with a new time: "tomorrow at 8", "an hour later". A text that is too long to be a request is
+    no answer either.
     """
     text = with_short_gaps(text)
     if len(text) > MAX_CHARS:
@@ -138,15 +139,19 @@ def _with_time(request: ParsedRequest, text: str, context: RequestContext) -> Pa
 def _with_sure_time(request: ParsedRequest, answer: str, context: RequestContext) -> ParsedRequest | None:
     """Return the request with the time that an answer names, after the message's own was not understood.
 
-    The words of the message's time, which are still in the request's text, are cut off from it. A day among
-    them is combined with a time of day in the answer. None if no clear time results, or if a repetition would
-    be lost.
+    The words of that time are still in the request's text (`what`), and are cut off from it. A day
+    among them is kept for an answer that is only a time of day: `call Ann tomorrow before noon` with `9am`
+    becomes the text `call Ann` and the time `tomorrow 9am`. Any other answer, such as `sunday 7pm`, is the
+    whole time. None if no clear time results, or if a repetition would be lost.
     """
-    what, day = without_time(request.slot("what"))
+    what, day_in_text = without_time(request.slot("what"))
     lead = times.leading(answer)
     # The parts of the answer's time besides the time of day, such as a day of the week.
     date_parts = lead.parts.written().keys() - {"clock", "half"} if lead is not None else set()
     cut = request.slot("what")[len(what) :]  # `without_time` cuts words off the end only
+    # Beside a day, `midnight` is only a time of day.
+    if day_in_text and PATTERNS["midnight"].fullmatch(answer):
+        date_parts = set()
     # The answer names a day itself, or the cut-off words have a span such as "60 minutes", which may be part
     # of the text: cut off only the words that the answer repeats.
     if date_parts or PATTERNS["a_span"].search(cut):
@@ -156,12 +161,13 @@ def _with_sure_time(request: ParsedRequest, answer: str, context: RequestContext
     when = ""
     if date_parts:
         when = answer
-    elif day:
-        when = joined_time(day, answer, context)
-    # After "next week to call", the answer "Saturday" means the Saturday of next week.
+    elif day_in_text:
+        when = joined_time(day_in_text, answer, context)
+    # After "next week to call", the answer "Saturday at 9" means the Saturday of next week. If it cannot be
+    # read so, it is no clear time: that Saturday must not become the one of this week.
     if week_match := PATTERNS["week_or_month"].search(head):
-        named = next((form for form in _placed_in(answer, week_match[0]) if times.is_time(form)), "")
-        when = named or ("" if "weekday" in date_parts else when)
+        in_week = next((form for form in _placed_in(answer, week_match[0]) if times.is_time(form)), "")
+        when = in_week or ("" if "weekday" in date_parts else when)
     if not times.is_time(when):
         return None
     if PATTERNS["repeats"].search(request.slot("what")) and not PATTERNS["repeats"].search(when):
@@ -169,13 +175,15 @@ def _with_sure_time(request: ParsedRequest, answer: str, context: RequestContext
     if any(PATTERNS[name].search(what) for name in ("left_of_time", "depends", "dangling")):
         # The rest of the message may still be about the time: ask for the text instead of using that rest.
         return request.having(what="", when=when, trouble="no_text", unsure="", sure="yes")
+    # `unsure` ends, as the time is understood now; `sure` says that nobody has to confirm it.
     return request.having(what=what, when=when, unsure="", sure="yes")
 
 
 def _text_beside(text: str, answer: str) -> str:
-    """Return a text without the words at its end that an answer repeats.
+    """Return a text without the words at its end that an answer repeats, and words such as `on` among them.
 
-    `watch 60 minutes on sunday at 7pm` with the answer `sunday 7pm` becomes `watch 60 minutes`.
+    `watch 60 minutes on sunday at 7pm` with the answer `sunday 7pm` becomes `watch 60 minutes`. The first
+    word always stays.
     """
     known = set(answer.casefold().replace(",", " ").split())
     words = text.split()
@@ -231,10 +239,10 @@ def _means(words: str, choice: times.Reading, context: RequestContext) -> bool:
         return parsed_time.day == at.date()
     if not isinstance(parsed_time, Instant):
         return False
-    # A time of day alone is read as the next one, which may be on another day than the choice: so the clock
-    # alone is compared, but for midnight, which has to be that very moment.
-    has_same_clock = _is_clock(words) and parsed_time.at.time() == at.time() and at.time() != _MIDNIGHT
-    return parsed_time.at == at or has_same_clock
+    # A time of day alone is read as the next one, which may be on another day than the choice: so only the
+    # times of day are compared.
+    is_clock = _is_clock(words) or PATTERNS["midnight"].fullmatch(words) is not None
+    return parsed_time.at == at or (is_clock and parsed_time.at.time() == at.time())
 
 
 def joined_time(before: str, words: str, context: RequestContext) -> str:
@@ -243,18 +251,19 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
     Empty if the new words add no time. Of all combinations of the words, the first of the best kind is
     returned: one that can mean several days, so that the day is asked about; else one that is a moment; else
     one that leaves open only the half of the day; else a day without a time of day; else one that repeats
-    every month; else the new words alone. A time of day after words that cannot be read is only put behind
-    them.
+    every month; else the new words alone. A new time of day never replaces the day of the earlier time: if
+    they do not go together, the combination that is returned is refused when it is read, and asked about.
     """
     words = f"at {words}" if re.fullmatch(r"\d{1,2}", words) else words
+    if PATTERNS["midnight"].fullmatch(words) and _names_later_day(before, context):
+        # `midnight` alone is the next one. For one day, "12 at night" makes the agent ask whether its start
+        # or its end is meant; a repeating reminder comes at the start.
+        words = "at 0:00" if PATTERNS["repeats"].search(before) else "at 12 at night"
     if _may_lose_day(before, words):
         return f"{before} {words}"  # this is not read as a time, so the time is asked about again
     combinations = dict.fromkeys(_combinations(before, words))
     tried = [(form, context.read_time(form)) for form in combinations]
-    if all(
-        isinstance(parsed_time, TimeRefusal) and parsed_time.reason is Reason.NO_TIME
-        for _, parsed_time in tried
-    ):
+    if all(_is_no_time(parsed_time) for _, parsed_time in tried):
         return ""
     moments = [form for form, parsed_time in tried if not isinstance(parsed_time, TimeRefusal | DateOnly)]
     without_half = [
@@ -270,7 +279,12 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
         form for form, parsed_time in tried if form in whole_texts and _means_several_days(parsed_time)
     ]
     monthly = [form for form, _ in tried if PATTERNS["of_every_month"].search(form)]
-    return (several or moments or without_half or without_clock or monthly or [words])[0]
+    if found := several or moments or without_half or without_clock or monthly:
+        return found[0]
+    # A time of day alone would be the next one, which may be on another day than the earlier time: better a
+    # form that is refused with a reason, such as a day that does not exist, so that the time is asked about.
+    refused = [form for form, reading in tried if not _is_no_time(reading)]
+    return refused[-1] if _is_clock(words) else words
 
 
 def bare_clock(answer: str) -> str:
@@ -300,10 +314,26 @@ def _may_lose_day(before: str, words: str) -> bool:
     return _is_clock(words) and bool(before.strip()) and times.leading(before) is None
 
 
+def _names_later_day(text: str, context: RequestContext) -> bool:
+    """Return whether a time names a day, or days, and is not just a time of today."""
+    rests = [text, *_without_clock(text)]
+    readings = [context.read_time(rest) for rest in rests]
+    is_today = any(
+        isinstance(reading, Instant | DateOnly) and reading.at.date() == context.now.date()
+        for reading in readings
+    )
+    return "" not in rests and not is_today
+
+
 def _is_clock(words: str) -> bool:
     """Return whether words are a time of day or a part of the day, and name no day."""
     lead = times.leading(words)
     return lead is not None and lead.end == len(words) and lead.parts.written().keys() <= {"clock", "half"}
+
+
+def _is_no_time(parsed_time: times.Reading) -> bool:
+    """Return whether words were refused because they are no time."""
+    return isinstance(parsed_time, TimeRefusal) and parsed_time.reason is Reason.NO_TIME
 
 
 def _means_several_days(parsed_time: times.Reading) -> bool:
@@ -321,32 +351,57 @@ def _combinations(before: str, answer: str) -> list[str]:
 
     First come those in which the answer replaces words or becomes am or pm, as `in the evening` after
     `tomorrow at 3`. Then the answer is put beside the earlier time and beside parts of it, since `today at
-    8:00` with `tomorrow` is `tomorrow at 8:00`. The last one is the answer alone.
+    8:00` with `tomorrow` is `tomorrow at 8:00`. The last one is the answer alone, unless the answer is a time
+    of day and the earlier time names a day: a time of day replaces only another one, so that the day stays.
     """
     am, pm = ("오전", "오후") if re.search(r"[가-힣]", before) else ("am", "pm")
     halves = [half for name, half in (("morning", am), ("evening", pm)) if PATTERNS[name].fullmatch(answer)]
     words = before.split()
-    parts = [" ".join(words[:end]) for end in range(len(words), 0, -1)]
-    parts += [" ".join(words[start:]) for start in range(1, len(words))]
-    joined = [form for part in parts for form in (f"{part} {answer}", f"{answer} {part}")]
+    if _is_clock(answer):
+        parts = [before, *_without_clock(before)]
+    else:
+        # Of a time only whole times are left out: "the first Monday of the month" never becomes "the first".
+        leaves_any = not times.is_time(before)
+        splits = [(" ".join(words[:place]), " ".join(words[place:])) for place in range(1, len(words))]
+        parts = [before, *(start for start, end in reversed(splits) if leaves_any or times.is_time(end))]
+        parts += [end for start, end in splits if leaves_any or times.is_time(start)]
+        # A word such as "on" alone adds nothing; the answer alone comes last.
+        parts = [*(part for part in parts if not PATTERNS["joins_time"].fullmatch(part)), ""]
+    joined = [form.strip() for part in parts for form in (f"{part} {answer}", f"{answer} {part}")]
     # `the last day of the month` with `every month` is `the last day of every month`.
     monthly = (
         PATTERNS["of_the_month"].sub(answer, before) if PATTERNS["every_month"].fullmatch(answer) else before
     )
     repeated = [monthly] if monthly != before else []
-    return [*repeated, *(f"{before} {half}" for half in halves if before), *joined, answer]
+    return [*repeated, *(f"{before} {half}" for half in halves if before), *joined]
+
+
+def _without_clock(text: str) -> list[str]:
+    """Return what remains of a time when words for a time of day are cut out of it, in each possible way.
+
+    `friday at 9 next week` gives `friday next week`; words that are nothing but a time of day give an empty
+    text.
+    """
+    words = text.split()
+    return [
+        " ".join([*words[:start], *words[end:]])
+        for start in range(len(words))
+        for end in range(start + 1, len(words) + 1)
+        if _is_clock(cut := " ".join(words[start:end])) or PATTERNS["midnight"].fullmatch(cut)
+    ]
 
 
 def _with_list(request: ParsedRequest, text: str, parsed: ParsedRequest | None) -> ParsedRequest | None:
     """Return the request with the list that an answer names; None if it names none.
 
-    `parsed` is the answer read as a request; None if it is no request. `the shopping list` alone is a request
-    to show that list. A few words that are no request also name a list; the slot `doubt` makes the agent ask
-    before it creates a list of that name.
+    `parsed` is the answer read as a request; None if it is no request. `the shopping list` alone is read as a
+    request to show that list, which here only names it. A few words that are no request also name a list; the
+    slot `doubt` makes the agent ask before it creates a list of that name.
     """
     if parsed is not None:
-        # With the flag `it`, as in `show me that list`, the words name no list.
-        is_name = parsed.intent in ("show_list", "need_what") and not parsed.slot("it")
+        # With the flag `it`, as in `that list`, the words name no list.
+        is_name = parsed.intent == "show_list" and not parsed.slot("it")
+        # `show the shopping list`, with the verb, is a new request and no answer.
         is_name = is_name and not begins_request(text)
         return request.having(list=parsed.slot("list") or TODO) if is_name else None
     name = _without_frame(PATTERNS["before_list"].sub("", text.strip()))

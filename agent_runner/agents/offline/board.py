@@ -25,7 +25,7 @@ from agent_runner.agents.offline.wording import entries
 from agent_runner.checklists import TODO, has_words
 from agent_runner.wire import times
 from agent_runner.wire.dashboard import asks_if_done
-from agent_runner.wire.mailbox import ShowDashboard
+from agent_runner.wire.mailbox import ShowDashboard, UseDashboard
 from agent_runner.wire.times import DateOnly, Duration, Reason, Recurrence, TimeRefusal
 
 ALARMS = ("reminder", "repeat")
@@ -126,8 +126,10 @@ class Board(RequestHandler):
         inverse = ROWS[self.parsed.intent].get("inverse", self.parsed.intent)
         self.record_change(self.parsed.of(inverse, **_slots_of_state(task)), last=_entry(task))
         reason = self.slot("reason")
+        # Undoing the first "assign" of a task leaves it without a person.
+        is_nobodys = self.parsed.intent == "assign" and not self.slot("who")
         return self.say(
-            self.parsed.intent,
+            "assign_nobody" if is_nobodys else self.parsed.intent,
             title=changes.get("title", task["title"]),
             pct=changes.get("progress"),
             because=f" ({reason})" if reason else "",
@@ -244,9 +246,29 @@ class Board(RequestHandler):
         self.parsed = self.parsed.having(when=when)
         deadline = self._deadline(task["title"], form="deadline_unclear")
         await self.use("update_task", task_id=task["id"], deadline=deadline)
-        # The undo is the same request with the old deadline as its time.
-        self.record_change(self.parsed.having(when=before), last=_entry(task))
+        self._record_deadline(task)
         return self.say("deadline_moved", title=task["title"], date=self._date(deadline))
+
+    def _record_deadline(self, task: OpenTask) -> None:
+        """Record how to undo the move of a task's deadline; `task` is as it was before."""
+        entry, before = _entry(task), task["deadline"] or ""
+        undo = self.parsed.of("restore_deadline", **entry.slots, task=task["title"], when=before)
+        self.record_change(undo, last=entry)
+
+    async def do_restore_deadline(self) -> str:
+        """Give a task back the deadline that it had before a move, and return the answer.
+
+        The slot `when` has that deadline in ISO form; empty if it had none. Raises `AnswerNow` if the task is
+        no longer open.
+        """
+        task = await self._find_task()
+        deadline = self.slot("when")
+        # Not by `use`, which leaves empty arguments out: an empty deadline removes the one that is there.
+        arguments = {"task_id": task["id"], "deadline": deadline}
+        await self.request(UseDashboard, tool="update_task", arguments=arguments)
+        self._record_deadline(task)
+        form = "deadline_moved" if deadline else "when_due_none"
+        return self.say(form, title=task["title"], date=self._date(deadline))
 
     # Ending, and opening again
 
@@ -363,9 +385,8 @@ class Board(RequestHandler):
         reminders_after = await reminders.one_time() if reminders_before else []
         remaining_numbers = {reminder.number for reminder in reminders_after}
         cancelled = [reminder for reminder in reminders_before if reminder.number not in remaining_numbers]
-        of = self.parsed.of
-        undo = [of("reopen", **_slots_of_state(open_task)) for open_task in tasks]
-        undo += [of("remind_again", task_id=task.id, **reminder.slots) for reminder in cancelled]
+        undo = [self.parsed.of("reopen", **_slots_of_state(open_task)) for open_task in tasks]
+        undo += [self.parsed.of("remind_again", task_id=task.id, **one.slots) for one in cancelled]
         self.record_change(*undo, last=task)
         return self.say("finish", title=task.label)
 
@@ -444,11 +465,13 @@ class Board(RequestHandler):
     async def answer(self) -> str:
         """Answer the dashboard's last question with yes or no, as the intent says; return what to reply.
 
-        A yes to a question such as "is it done?" completes the task that the question is about.
+        A yes to a question such as "is it done?" completes the task that the question is about. Empty, with
+        nothing answered, if the agent itself has an open question. Raises `AnswerNow` to ask which question
+        is meant if the dashboard asked several at once.
         """
         if not self.slot("question_id"):
             if self.context.own_questions:
-                return ""  # the agent itself asked last, and asks again
+                return ""  # the caller repeats that question
             options = await self._last_questions()
             if not options:
                 return self._not_asked()
@@ -653,10 +676,11 @@ class Board(RequestHandler):
         return [self.listed(title, lines) for title, lines in parts if lines]
 
     def _described(self, task: OpenTask) -> str:
-        """Return a task as a line of a list, with its progress, deadline, blocker and person."""
+        """Return a task as a line of a list: progress, deadline, whether it is blocked, and the person."""
         until = self.say("task_until", date=self._date(task["deadline"])) if task["deadline"] else ""
-        more = (self.say("task_blocked") if task["blocked"] else "", _who(task))
-        return ", ".join([f"{task['title']} ({task['progress']}%{until}", *filter(None, more)]) + ")"
+        blocked = self.say("task_blocked") if task["blocked"] else ""
+        details = filter(None, (f"{task['progress']}%{until}", blocked, _who(task)))
+        return f"{task['title']} ({', '.join(details)})"
 
     def _label(self, task: OpenTask) -> str:
         """Return a task's title, progress, deadline and date of creation: titles alone may be the same."""

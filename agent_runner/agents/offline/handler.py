@@ -43,7 +43,7 @@ class RequestContext:
     workspace: Workspace
     host: HostClient
     request: Request
-    """The message, as plain text; without a short name, its `person` is the sender's name."""
+    """The message, in composed characters; its `person` is the sender's name if the host gave none."""
     now: datetime
     zone: tzinfo
     request_id: str

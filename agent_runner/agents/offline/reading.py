@@ -290,8 +290,8 @@ def _is_understood(requests: Sequence[ParsedRequest], whole: ParsedRequest | Non
     """Return whether the part before a cut is understood as requests of its own.
 
     `requests` are those of that part; `whole` is the request that the uncut text would be, None if it is
-    none. In `내일 9시에 운동, 3시에 병원 알려줘` both parts share one day and one verb: an offer to set a
-    reminder for the first part would be wrong.
+    none. In `내일 9시에 운동, 3시에 병원 알려줘` both parts share one day and one verb, so the first part,
+    which has no verb, is not cut off: alone it would only be a reminder to offer (slot `offered`).
     """
     is_one_reminder = whole is not None and (whole.intent, whole.language) == ("remind", Language.KOREAN)
     return not any(
@@ -366,10 +366,10 @@ def _cuts(text: str) -> Iterator[tuple[str, str]]:
 def _offers(text: str) -> list[ParsedRequest]:
     """Return the reminders to offer for a text that requests nothing: `pay rent tomorrow and call mum at 9`.
 
-    If the text is a question, or one of its parts lacks a text or a time, return one request of the intent
-    `unknown`.
+    Return one request of the intent `unknown` if nothing may be offered: the text is a question, says not to
+    do something or begins like another request, such as `move`; or one of its parts lacks a text or a time.
     """
-    is_question = (
+    asks_otherwise = (
         "?" in text
         or PATTERNS["negated"].search(text)
         or PATTERNS["no_offer"].match(text)
@@ -377,7 +377,7 @@ def _offers(text: str) -> list[ParsedRequest]:
         or PATTERNS["starts_question"].match(text)
         or PATTERNS["ends_question_ko"].search(text.rstrip(" .!"))
     )
-    offered = [] if is_question else wording.reminders(text, language_of(text))
+    offered = [] if asks_otherwise else wording.reminders(text, language_of(text))
     whats = [parsed.slot("what") for parsed in offered if parsed.slot("when")]
     is_complete = len(whats) == len(offered) and all(whats)
     # A time zone or a polite word beside a time is nothing to be reminded of.

@@ -177,17 +177,17 @@ class Reminders(RequestHandler):
             texts.append(await Reminders(request, self.context).do_remind())
         return "\n".join(texts)
 
-    def _before(self, parsed_time: Instant | times.Duration | Recurrence) -> times.Reading:
+    def _before(self, event_time: Instant | times.Duration | Recurrence) -> times.Reading:
         """Return the time that is earlier than an event's time by the span in the slot `before`.
 
-        It replaces the event's time in the slot `when`. Raises `AnswerNow` for a repeating event, or for
-        words that are no span.
+        It replaces the event's time in the slot `when`, and `before` is emptied. Raises `AnswerNow` for a
+        repeating event, or for words that are no span.
         """
         span = self.context.read_span(self.slot("before"))
-        if isinstance(parsed_time, Recurrence) or not isinstance(span, times.Duration):
+        if isinstance(event_time, Recurrence) or not isinstance(span, times.Duration):
             raise AnswerNow(self.say("repeat_limited"))
         # Days keep the time of day, also over a change of the clocks; hours are counted as time passes.
-        day = parsed_time.at - timedelta(days=span.days)
+        day = event_time.at - timedelta(days=span.days)
         at = (day.astimezone(UTC) - span.elapsed).astimezone(self.context.zone)
         self.parsed = self.parsed.having(when=at.isoformat(timespec="seconds"), before="")
         return self.context.read_time(self.slot("when"))
@@ -195,7 +195,8 @@ class Reminders(RequestHandler):
     async def _set(self, parsed_time: Instant | times.Duration) -> str:
         """Set a reminder for one time, and return the answer.
 
-        The answer says so if the clocks are changed around that time.
+        The answer says so if the clocks are changed around that time, or if the host has sent the reminder
+        already because its time had just passed.
         """
         note = self._note()
         reply = await self._set_once(note, parsed_time.at, note.removeprefix(_BELL))
@@ -207,11 +208,15 @@ class Reminders(RequestHandler):
         form = "reminder_set" if what else "reminder_set_bare"
         text = self.say(form, whom=self._whom(), moment=moment, what=what, id=reply.data["id"])
         shift = parsed_time.shift if isinstance(parsed_time, Instant) else times.Shift.NONE
-        # `clocks.none` is an empty sentence.
-        return text + self.say(f"clocks.{shift.value}", offset=parsed_time.at.isoformat()[-len("+09:00") :])
+        offset = parsed_time.at.isoformat()[-len("+09:00") :]
+        return text + self.say(f"clocks.{shift.value}", offset=offset)  # `clocks.none` is an empty sentence
 
     async def do_remind_again(self) -> str:
-        """Set a reminder again, with the text in the slot `label` and the time in `at`; return the answer."""
+        """Set a reminder anew that was cancelled or sent, and return the answer.
+
+        The slot `label` has its text without the bell, `at` its time. The agent makes this request itself: to
+        undo a cancellation, or for a person who wants a reminder once more.
+        """
         at, label = datetime.fromisoformat(self.slot("at")), self.slot("label")
         reply = await self._set_once(_BELL + label, at, label)
         what, whom = self._subject_and_addressee(label)
@@ -284,9 +289,11 @@ class Reminders(RequestHandler):
         if parsed_time.interval is not None and parsed_time.interval < SOONEST_REPEAT:
             self.parsed = self.parsed.having(when="")
             raise self.question("when", self.say("too_often"))
+        # A prompt that begins with `ECHO` makes the task send the text after it to the chat.
         reply = await self.request(mailbox.ScheduleTask, prompt=ECHO + self._note(), **_schedule(parsed_time))
         task_id, what = str(reply.data["id"]), self.slot("what")
-        what = what or self.say("show_reminders").rstrip(":").lower()  # the word for reminders stands for it
+        # Without a text, the answer has the heading of the list of reminders in its place.
+        what = what or self.say("show_reminders").rstrip(":").lower()
         self._record_set(ShownEntry(kind="repeat", id=task_id, label=what))
         moment = self.moment(self._next_run(reply.data) or parsed_time.first)
         rhythm, number = times.say(parsed_time, self.parsed.language), self._repeat_number(task_id)
@@ -308,7 +315,8 @@ class Reminders(RequestHandler):
     def _ask_for_missing(self) -> None:
         """Raise `AnswerNow` to ask for a missing text or time, or for the time if its words are not clear.
 
-        Do nothing if the request has both.
+        A reminder with a time needs no text, unless its words begin one that is missing (`trouble` is
+        `no_text`), as in `remind me at 9 to`.
         """
         what, when, trouble = self.slot("what"), self.slot("when"), self.slot("trouble")
         if PATTERNS["that_one"].fullmatch(what):  # "remind me of it" has no text of its own
@@ -427,8 +435,9 @@ class Reminders(RequestHandler):
     async def do_cancel_reminder(self) -> str:
         """Cancel the reminder that the request names, and return the answer.
 
-        Record how to undo it if it was for one time. Raises `AnswerNow` to ask which one is meant, or to have
-        the choice confirmed if it is in doubt or the slot `ask` is set: the slot `sure` says that it was.
+        Record how to undo it if it was for one time; a repeating one cannot be set again, so nothing can be
+        undone then. Raises `AnswerNow` to ask which one is meant, or to have the choice confirmed if it is in
+        doubt or the slot `ask` is set: the slot `sure` says that it was.
         """
         if not self.slot("id"):
             upcoming = await self.upcoming()
@@ -445,9 +454,10 @@ class Reminders(RequestHandler):
         if self.slot("ask") and not self.slot("sure"):
             raise self.question("sure", self.say("sure_cancel", what=what))
         await self._cancel(self.entry)
-        # Only a reminder for one time can be set again.
         if self.slot("at") and self.slot("kind") == "reminder":
             self.record_change(self.parsed.of("remind_again", label=self.slot("label"), at=self.slot("at")))
+        else:
+            self._offer_no_undo()
         return self.say("cancel_reminder", what=what)
 
     def options(self, upcoming: Sequence[UpcomingReminder]) -> list[Option]:
@@ -551,11 +561,19 @@ class Reminders(RequestHandler):
                 for reminder in cancelled
             )
         )
-        if len(cancelled) < len(chosen) - len(refusals):  # a repeating one cannot be restored: offer no undo
-            self.context.undo.clear()
-            self.remember(undo=())
+        if len(cancelled) < len(chosen) - len(refusals):  # a repeating one was cancelled
+            self._offer_no_undo()
         done = self.say("all_cancelled", count=len(chosen) - len(refusals))
         return "\n".join([done, *dict.fromkeys(refusals)])
+
+    def _offer_no_undo(self) -> None:
+        """Forget how to undo the changes so far.
+
+        Called after a repeating reminder was cancelled, which cannot be set again: an undo must not take back
+        an older change in its place.
+        """
+        self.context.undo.clear()
+        self.remember(undo=())
 
     def _is_for_sender(self, reminder: UpcomingReminder) -> bool:
         """Return whether the text of a reminder names the sender."""
@@ -573,7 +591,7 @@ class Reminders(RequestHandler):
         """
         if not self.slot("id"):
             upcoming = await self.upcoming()
-            if answer := await self._sent_again(upcoming):
+            if answer := await self._set_sent_one_again(upcoming):
                 return answer
             if self.slot("again"):  # there is no sent reminder to set again: ask for the text of a new one
                 # Only Korean words with "again" name a span; `뒤` makes it a time from now on.
@@ -619,6 +637,7 @@ class Reminders(RequestHandler):
             raise AnswerNow(self.say("move_repeat"))
         reply = await self.request(mailbox.UpdateTask, task_id=self.slot("id"), **_schedule(parsed_time))
         rhythm, what = times.say(parsed_time, self.parsed.language), self.brief(self.slot("label"))
+        # The undo is a move from the new rhythm (`repeats`) to the old one (`when`).
         self.record_change(self.parsed.having(repeats=rhythm, when=self.slot("repeats")), last=self.entry)
         moment = self.moment(self._next_run(reply.data) or parsed_time.first)
         return self.say("move_repeated", what=what, times=rhythm, moment=moment)
@@ -654,11 +673,13 @@ class Reminders(RequestHandler):
         self.parsed = self.parsed.having(when=words)
         return parsed_time
 
-    async def _sent_again(self, upcoming: Sequence[UpcomingReminder]) -> str:
+    async def _set_sent_one_again(self, upcoming: Sequence[UpcomingReminder]) -> str:
         """Set a reminder again that was sent already, and return the answer.
 
-        It is the one whose text the message replies to, or that was last referred to. Empty, with nothing
-        set, if the request means no such reminder; those that are `upcoming` were not sent yet.
+        It is the one whose text the message replies to, or that was last referred to. Its new time is after
+        the span in the slot `later`, counted from now, or the one in `when`. Empty, with nothing set, if the
+        request means no such reminder; those that are `upcoming` were not sent yet. Raises `AnswerNow` to ask
+        for a time that is not clear, or to refuse one that repeats.
         """
         last, quoted = self.context.last, self.context.request.quoted
         # The text with the bell, as it was sent.
@@ -672,7 +693,7 @@ class Reminders(RequestHandler):
         later = self.slot("later")
         parsed_time = self.context.read_span(later) if later else self.context.read_time(self.slot("when"))
         label = text.removeprefix(_BELL)
-        # If `_single_moment` asks for the time, the answer completes this request.
+        # If `_single_moment` raises a question about the time, its answer completes this request.
         self.parsed = self.parsed.of("remind", what=label, when=self.slot("when"))
         at = self._single_moment(parsed_time)
         self.parsed = self.parsed.of("remind_again", label=label, at=at.isoformat())

@@ -23,8 +23,9 @@ _BETWEEN = " \t\n,:："
 def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
     """Return a request that a row of `intents.toml` has matched, with cleaned slots; None if it does not fit.
 
-    Words for a reminder (slot `news`) do not fit if they ask for news, as in `날씨 알려줘`. Words such as
-    "the" and Korean particles are taken off the name of an entry.
+    Words after "tell me" (slot `news`) become those of a reminder (`body`), but do not fit if they ask for
+    news, as in `날씨 알려줘` ("tell me the weather"). Words such as "the" and Korean particles are taken off
+    the name of a task or entry.
     """
     for name in ("task", "item"):
         if words := parsed.slot(name):
@@ -36,9 +37,9 @@ def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
         lead = times.leading(news)
         names_moment = lead is not None and (lead.parts.has_clock or lead.parts.repeat)
         is_reminder = names_moment or PATTERNS["korean_quote"].search(news)
-        # Without a time first, the person belongs to the text: `엄마한테 밥 먹으라고` matches another row.
+        # `whom` is a person named before the words. If no time comes first in these, the person belongs to
+        # the text, and another row fits: `엄마한테 밥 먹으라고` ("… mum to eat").
         does_not_fit = not is_reminder or (parsed.slot("whom") and lead is None)
-        # The words in `body` are cut into text and time later.
         return None if does_not_fit else parsed.having(body=news, news="")
     return parsed
 
@@ -64,7 +65,7 @@ def expanded(parsed: ParsedRequest) -> list[ParsedRequest]:
         case "add_items":
             items = entries(parsed.slot("items"), parsed.language, parsed.slot("list"))
             # A list that is named after the last item is that of the whole request.
-            return [*_of_other_lists(parsed, items[:-1]), _of_this_list(parsed, items)]
+            return [*_with_own_lists(parsed, items[:-1]), _of_this_list(parsed, items)]
         case _:
             return [parsed]
 
@@ -157,8 +158,9 @@ def _is_no_addition(items: str, name: str) -> bool:
 
     `items` are the words for the entries, `name` those for the list.
     """
-    negations = (PATTERNS[pattern].search(items) for pattern in ("to_several_lists", "no_item"))
-    return PATTERNS["several_lists"].search(name) is not None or any(negations)
+    # `milk to both lists`, or `shopping and pantry` as the name of the list.
+    names_lists = PATTERNS["to_several_lists"].search(items) or PATTERNS["several_lists"].search(name)
+    return bool(names_lists or PATTERNS["no_item"].search(items))
 
 
 def entries(text: str, language: Language, list_name: str = "") -> list[str]:
@@ -183,10 +185,11 @@ def entries(text: str, language: Language, list_name: str = "") -> list[str]:
     return list(dict.fromkeys(items))
 
 
-def _of_other_lists(parsed: ParsedRequest, items: list[str]) -> list[ParsedRequest]:
+def _with_own_lists(parsed: ParsedRequest, items: list[str]) -> list[ParsedRequest]:
     """Return a request for each entry that names its own list: `milk to shopping and rice to pantry`.
 
-    The words for the list stay in the entry; `Lists` separates them when it carries out the request.
+    The words for the list stay in the entry; `Lists` separates them when it carries out the request. There
+    is no such entry if the request is about the to-dos.
     """
     if parsed.slot("list") == TODO:  # a to-do may have such words in its text
         return []
@@ -195,12 +198,12 @@ def _of_other_lists(parsed: ParsedRequest, items: list[str]) -> list[ParsedReque
 
 
 def _of_this_list(parsed: ParsedRequest, items: list[str]) -> ParsedRequest:
-    """Return the request without those of its `items` that name another list (`_of_other_lists`).
+    """Return the request without those of its `items` that name another list (`_with_own_lists`).
 
     In `add milk to pantry, eggs and rice to shopping`, the item `milk to pantry` names another list.
     """
     # The last item is not looked at: a list that is named after it is the one of the whole request.
-    for_other_lists = [other.slot("items") for other in _of_other_lists(parsed, items[:-1])]
+    for_other_lists = [other.slot("items") for other in _with_own_lists(parsed, items[:-1])]
     own_items = [item for item in items if item not in for_other_lists]
     return parsed.having(items="\n".join(own_items))
 
@@ -249,7 +252,8 @@ def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
     """Return the requests for the tasks that the words in `body` name, with their deadlines.
 
     `pay rent by Friday and call mum by Monday` is two tasks. For words that may be one task or two, the
-    request asks which. `parsed` is the request that the words belong to.
+    request asks which. If a deadline or a second wish in the words was not understood, the only request has
+    the intent `two_meanings`. `parsed` is the request that the words belong to.
     """
     body = body.strip()
     # "before Friday" may include Friday or not: the deadline is asked about.
@@ -260,18 +264,19 @@ def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
             return [parsed.of("add_task", title=title, when=f"before {day}")]
     # `전까지` ("by before") after a time is as unclear.
     bare = body.removesuffix("전까지").rstrip()
-    trail = times.trailing(bare) if bare != body else None
-    if trail and bare[: trail.start].strip():
-        return [parsed.of("add_task", title=bare[: trail.start].strip(" ,"), when=body[trail.start :])]
+    time_before = times.trailing(bare) if bare != body else None
+    if time_before and bare[: time_before.start].strip():
+        title, when = bare[: time_before.start].strip(" ,"), body[time_before.start :]
+        return [parsed.of("add_task", title=title, when=when)]
     split = [PATTERNS["another_to"].sub("", part) for part in PATTERNS["between_things"].split(body) if part]
     pieces = [title_and_deadline(piece, parsed.language) for piece in split]
     if len(pieces) > 1 and all(title and deadline for title, deadline in pieces):
         return [parsed.of("add_task", title=title, when=deadline) for title, deadline in pieces]
     title, deadline = title_and_deadline(body, parsed.language)
-    unread = (PATTERNS[name].search(title) for name in ("deadline_left", "unclear_title_ko"))
+    unread_words = (PATTERNS[name].search(title) for name in ("deadline_left", "unclear_title_ko"))
     trail = None if deadline else times.trailing(title)
     is_unread = trail is not None and _has_unread_time(title[: trail.start], title[trail.start :])
-    if is_unread or any(unread):  # a deadline or a second wish that was not read would be lost in the title
+    if is_unread or any(unread_words):  # a deadline or second wish would be lost in the title
         return [parsed.of("two_meanings")]
     parts = PATTERNS["between_todos"].split(title)
     two_match = PATTERNS["two_things"].fullmatch(title)
@@ -286,20 +291,22 @@ def title_and_deadline(body: str, language: Language, *, is_task: bool = True) -
     """Return the title of a task or to-do, and the words of its deadline, which are empty if it has none.
 
     `by` and `까지` mark a deadline only if a time is beside them: `a book by somebody` has none. If `is_task`
-    is true, the person has said that it is a task: then a time at either end is a deadline without a mark.
+    is true, the person has said that it is a task: then a time at either end is a deadline without a mark,
+    and after `for` or `on`, too.
     """
     body, is_korean = body.strip(" ,"), language is Language.KOREAN
     # First a time after a mark, then one at the end, then one at the start.
-    for title, time, is_sure in _marked(body, is_korean=is_korean):
+    for title, time, is_sure_mark in _marked(body, is_korean=is_korean):
         words = same_time(time)
-        is_time = (is_sure or is_task) and times.is_time(words) and not _has_unread_time(title, words)
-        if title and (is_time or (is_sure and PATTERNS["vague_time"].fullmatch(words))):
+        is_time = (is_sure_mark or is_task) and times.is_time(words) and not _has_unread_time(title, words)
+        if title and (is_time or (is_sure_mark and PATTERNS["vague_time"].fullmatch(words))):
             return without_ending("object", title.strip(" ,")), words
     # At the end, in a task or before the Korean mark: `pay rent tomorrow`, `금요일까지`.
     bare = body.removesuffix("까지")
     trail = times.trailing(bare) if is_task or bare != body else None
     title = bare[: trail.start].strip(" ,") if trail else ""
     is_read = trail and not _has_unread_time(title, bare[trail.start :])
+    # Words that belong to the time but were not read are known only for English.
     if trail and title and (is_korean or (is_read and not PATTERNS["dangling"].search(title))):
         return without_ending("object", title), bare[trail.start :].strip()
     # At the start, in English only before a colon: `Friday: pay rent`.
@@ -311,17 +318,18 @@ def title_and_deadline(body: str, language: Language, *, is_task: bool = True) -
 
 
 def _marked(body: str, *, is_korean: bool) -> Iterator[tuple[str, str, bool]]:
-    """Yield (title, time, is_sure) for each mark of a deadline, such as `by`: the words on both sides of it.
+    """Yield (title, time, is_sure_mark) for each mark of a deadline, such as `by`: the words beside it.
 
-    The title is before an English mark, and may be after a Korean one. `is_sure`: whether the mark stands for
-    deadlines only, so that even a vague time beside it is one.
+    `pay rent by Friday` gives ("pay rent", "Friday", True). The title is before an English mark, and may be
+    after a Korean one. A sure mark stands for deadlines only, so that even a vague time beside it is one;
+    `for` and `on` are not sure. Korean words without the mark give an empty title.
     """
     if not is_korean:
         for mark in PATTERNS["deadline_mark"].finditer(body):
             yield body[: mark.start()].strip(" ,"), body[mark.end() :].strip(), bool(mark["sure"])
         return
-    first, _, after = body.partition("까지")  # `2월 10일까지 블로그 쓰기`
-    yield after.strip(), first, True
+    time, _, title = body.partition("까지")  # `2월 10일까지 블로그 쓰기`: the time is before the mark
+    yield title.strip(), time, True
     bare = body.removesuffix("까지")
     if bare != body and (match := PATTERNS["vague_end"].search(bare)):  # `블로그 쓰기 월말까지`
         yield bare[: match.start()].strip(" ,"), match["time"], True
@@ -482,6 +490,7 @@ def _between_days(body: str, language: Language) -> ParsedRequest | None:
 def after_time(text: str, language: Language) -> tuple[str, str]:
     """Return the words at the start of a text that are still about its time, and the rest of the text.
 
+    `next week to call` gives `next week` and `call`: the `to` or `that` between them (`joint`) is in neither.
     The first are empty if there are none: then the rest is the whole text.
     """
     if language is Language.KOREAN:
@@ -495,9 +504,11 @@ def after_time(text: str, language: Language) -> tuple[str, str]:
 
 
 def without_time(text: str) -> tuple[str, str]:
-    """Return a text without the unclear time at its end, and the words for a day in that time.
+    """Return a text without the time at its end, and the words for a day at the start of that time.
 
-    The words for the day are empty if that time names none, or if there is no such time.
+    Called when that time was not understood: the person is asked for it again, and the day is kept for an
+    answer that is only a time of day. `call Ann tomorrow before noon` gives `call Ann` and `tomorrow`. The
+    words for the day are empty if that time begins with none, or if there is no such time.
     """
     time_match = PATTERNS["words_of_time"].search(text)
     tail = text[time_match.start() :] if time_match else ""

@@ -1363,6 +1363,117 @@ TALKS = {
         > list reminders
         Thu 2026-02-19 09:00
     """,
+    "a time of day keeps the day that it belongs to": """
+        > remind me on the first Monday of the month to call Ann
+        That time is past (Mon 2026-02-02 09:00). When, then?
+        > 9am
+        That can only mean the 1st Monday of each month at 09:00 now. Do you mean that, or when?
+        > yes
+        I'll remind you the 1st Monday of each month at 09:00: call Ann. The first time is Mon 2026-03-02
+        > remind me on 30 feb to rest
+        There is no such day.
+        > 9am
+        There is no such day.
+        > never mind
+        > remind me at 8am today to call Tom
+        That time is past (Mon 2026-02-09 08:00).
+        > 7am
+        That time is past (Mon 2026-02-09 07:00).
+        > never mind
+        > remind me on the first Monday of the month to call Eve
+        That time is past
+        > Sunday 9am
+        I'll remind you on Sun 2026-02-15 09:00: call Eve
+        > remind me on Monday 12 March to call Liz
+        The day and the date don't fit
+        > Thursday 9am
+        I'll remind you on Thu 2026-03-12 09:00: call Liz
+        > remind me on Monday 12 feb to call Bob
+        The day and the date don't fit
+        > in the evening
+        The day and the date don't fit
+        > never mind
+        > remind me on the second last day of the month to pay
+        At what time on Fri 2026-02-27?
+        > 9am
+        I'll remind you on Fri 2026-02-27 09:00: pay
+        > 금요일 밤 12시에 전화하라고 알려줘
+        여러 가지로 읽을 수 있어요: 2026-02-13 (금) 00:00 또는 2026-02-14 (토) 00:00. 어느 쪽인가요?
+        > 오전 9시
+        2026-02-13 (금) 09:00에 알려드릴게요: 전화하기
+    """,
+    "midnight is that of the day which was asked about": """
+        > remind me on Friday at 12 to call
+        Morning or evening? Fri 2026-02-13 00:00 or Fri 2026-02-13 12:00
+        > midnight
+        I'll remind you on Fri 2026-02-13 00:00: call (reminder 1).
+        > 토요일 12시에 전화하라고 알려줘
+        오전인가요, 오후인가요? 2026-02-14 (토) 00:00 또는 2026-02-14 (토) 12:00
+        > 자정
+        2026-02-14 (토) 00:00에 알려드릴게요: 전화하기 (알림 2번).
+        > remind me on Sunday to call Ann
+        At what time on Sun 2026-02-15?
+        > midnight
+        That can mean several times: Sun 2026-02-15 00:00 or Mon 2026-02-16 00:00. Which one?
+        > the second
+        I'll remind you on Mon 2026-02-16 00:00: call Ann
+        > remind me to call Ann tomorrow before noon
+        I'm not sure which words are the time.
+        > midnight
+        That can mean several times: Tue 2026-02-10 00:00 or Wed 2026-02-11 00:00. Which one?
+        > never mind
+        > remind me every day to sleep
+        At what time?
+        > at midnight
+        I'll remind you every day at 00:00: sleep.
+        > remind me today to lock up
+        At what time on Mon 2026-02-09?
+        > midnight
+        I'll remind you on Tue 2026-02-10 00:00: lock up
+    """,
+    "no older change is undone in place of a cancelled repetition": """
+        > remind me every day at 9 to rest
+        > add milk to the shopping list
+        Added to the shopping list: milk.
+        > cancel reminder R1
+        Cancelled: rest.
+        > undo
+        There is nothing that I could take back.
+        > show the shopping list
+        1. milk
+    """,
+    "undo gives a task the deadline that it had": """
+        > add a task write the essay
+        On the dashboard: write the essay (no deadline).
+        > move the deadline of essay to friday
+        Moved: write the essay is due Fri 2026-02-13.
+        > undo
+        write the essay has no deadline.
+        > when is the essay due
+        write the essay has no deadline.
+        > undo
+        Moved: write the essay is due Fri 2026-02-13.
+        > move the deadline of essay to 18:00
+        Moved: write the essay is due Fri 2026-02-13 18:00.
+        > undo
+        Moved: write the essay is due Fri 2026-02-13.
+        > when is the essay due
+        not: 18:00
+    """,
+    "undo of the first assignment names nobody": """
+        > add a task write the essay
+        > assign the essay to Mia
+        Noted: write the essay, Mia does it.
+        > undo
+        Noted: write the essay, nobody does it yet.
+        > undo
+        Noted: write the essay, Mia does it.
+        > 작업 추가 블로그 쓰기
+        > 블로그 쓰기 담당은 민수로 바꿔줘
+        적어 두었어요: 블로그 쓰기, 민수님 담당.
+        > 되돌려 줘
+        적어 두었어요: 블로그 쓰기, 담당은 아직 없어요.
+    """,
 }
 
 
