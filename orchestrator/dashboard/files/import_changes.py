@@ -26,11 +26,12 @@ class ImportChange(NamedTuple):
     text: str
 
 
-def differences(row: Mapping[str, Any], imported: Any) -> list[ImportChange]:
+def differences(row: Mapping[str, Any], imported: Any, *, is_history: bool) -> list[ImportChange]:
     """Return how an imported row differs from `row`, its entry in the file.
 
     `imported` is a task, question, notification or insight. For anything else, such as a person or project,
-    the list is empty, as these are stored unchanged.
+    the list is empty, as these are stored unchanged. `is_history` is whether the file is the one of archived
+    tasks, `history.json`.
     """
     match imported:
         case BoardTask():
@@ -44,10 +45,8 @@ def differences(row: Mapping[str, Any], imported: Any) -> list[ImportChange]:
         case _:
             return []
     texts += _text_changes(row, imported)
-    # In the file of archived tasks, `history.json`, entries have no such time: it is computed for them.
-    if not row.get("created_at") and not (
-        isinstance(imported, BoardTask) and imported.archived_ms is not None
-    ):
+    # Entries of the history have no such time: it is computed for them.
+    if not row.get("created_at") and not is_history:
         texts.append("created_at was missing: the time of the import")
     return [ImportChange(type(imported), imported.id, text) for text in texts]
 

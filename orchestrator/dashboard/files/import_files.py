@@ -35,6 +35,8 @@ from orchestrator.store.board import questions as board_questions
 from orchestrator.store.board import tasks as board_tasks
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
+_HISTORY = "knowledge/history.json"
+"""The file of archived tasks and of projects."""
 Row = TypeVar("Row")
 Named = TypeVar("Named", BoardTask, Question, Notification, Insight, Person, Project)
 
@@ -125,7 +127,7 @@ def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now
         replace(task_reader, used_ids=set()) for _ in range(5)
     )
     tasks = document_reader.rows("tasks.json", "tasks", task_reader.task)
-    tasks += document_reader.rows("knowledge/history.json", "completed_tasks", task_reader.completed)
+    tasks += document_reader.rows(_HISTORY, "completed_tasks", task_reader.completed)
     rows = ImportRows(
         tasks=tasks,
         questions=document_reader.rows("questions.json", "questions", question_reader.question),
@@ -141,9 +143,7 @@ def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now
         ],
         projects=[
             Project(folder=folder, id=row_id, body=body)
-            for row_id, body in document_reader.rows(
-                "knowledge/history.json", "projects", project_reader.id_and_entry
-            )
+            for row_id, body in document_reader.rows(_HISTORY, "projects", project_reader.id_and_entry)
         ],
     )
     rows.changes.extend(document_reader.changes)
@@ -202,7 +202,7 @@ class _DocumentReader:
         for number, entry in enumerate(self._entries(name, key), 1):
             try:
                 row = convert(_object(entry))
-                self.changes += differences(entry, row)
+                self.changes += differences(entry, row, is_history=name == _HISTORY)
                 rows.append(row)
             except (UnfitRow, ToolRefused) as error:
                 self.problems.append(f"{name}: {key}[{number}]: {error}")

@@ -30,7 +30,9 @@ class BoardDigest:
         `to_judge` are the cases that rules cannot decide, as `kind:id`.
         """
         content = [_judged_fields(task) for task in sorted(snapshot.tasks, key=lambda task: task.id)]
-        return cls(content=_hash(content), judge=_hash(list(to_judge)) if to_judge else "")
+        # With the times of the answers, so that an answer which replaces another one is a new case.
+        cases: list[object] = [*to_judge, *(question.answered_ms for question in snapshot.answered)]
+        return cls(content=_hash(content), judge=_hash(cases) if to_judge else "")
 
     @classmethod
     def read(cls, text: str | None) -> BoardDigest | None:
