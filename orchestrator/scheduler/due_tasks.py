@@ -216,7 +216,10 @@ def decide(task: ScheduledTask, open_turns: Collection[TurnState], *, now_ms: in
         run=run,
         next_ms=timing.following_ms(task.schedule, task.next_ms, after_ms=now_ms),
         left_out_ms=left_out[-1] if left_out else None,
-        reason=_reason(len(left_out), is_overlap=run != wanted) if left_out else None,
+        # `due_times` gives only the newest ones. The first of all was planned as `next_ms`.
+        reason=_reason(len(left_out), has_older=times[0] != task.next_ms, is_overlap=run != wanted)
+        if left_out
+        else None,
     )
 
 
@@ -253,15 +256,14 @@ def _without_overlap(
     return wanted[-1:]
 
 
-def _reason(count: int, *, is_overlap: bool) -> str:
+def _reason(count: int, *, has_older: bool, is_overlap: bool) -> str:
     """Return why `count` due times of a task had no run, with their number if there are several.
 
-    With `is_overlap` the run before had not ended; otherwise Andy was not running.
+    `has_older` is whether there were also older due times, which are not counted. With `is_overlap` the run
+    before had not ended; otherwise Andy was not running.
     """
     why = OVERLAPS if is_overlap else MISSED
     if count == 1:
         return why
-    # `decide` looks at the newest `MAX_CAUGHT_UP` due times only, and one of them may run. If all others are
-    # left out, there may have been more, older ones.
-    more = " or more" if count >= timing.MAX_CAUGHT_UP - 1 else ""
+    more = " or more" if has_older else ""
     return f"{why} ({count}{more} due times)"

@@ -42,7 +42,11 @@ class Scheduler:
         self._bus = bus
         self._zone_of = zone_of
         self._ahead_ms: int | None = None
-        """Milliseconds that the wall clock was ahead of the steady clock at the last look that succeeded."""
+        """Milliseconds that the wall clock was ahead of the steady clock at the last look at due tasks.
+
+        A smaller difference now shows that the wall clock was set back. A look that failed does not count;
+        None before the first.
+        """
 
     @classmethod
     def of(cls, host: HostContext) -> Scheduler:

@@ -168,7 +168,8 @@ def _rescheduled(
 ) -> ScheduledTask:
     """Return a copy of the task with the schedule of the request; parts that the request does not set stay.
 
-    A completed task becomes active. Raises `BadSchedule` and `BadTime`.
+    But a new value without a choice for daylight saving gets the default again. A completed task becomes
+    active. Raises `BadSchedule` and `BadTime`.
     """
     kind = task.schedule.kind.value if request.schedule_type is None else request.schedule_type
     if request.schedule_value is None and kind != task.schedule.kind:
@@ -261,7 +262,7 @@ async def restore(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms:
         return task
     due_ms = await tasks.cancelled_due_ms(tx, task.id)
     if due_ms is None:  # it was not stored when the task was cancelled
-        due_ms = _due_before(task)
+        due_ms = _earlier_due_ms(task)
     next_ms = times.following(task.schedule, due_ms, now_ms)
     if next_ms is None:
         raise TaskRefused(f"The time of task {task.id} has passed: make a new one.")
@@ -271,10 +272,11 @@ async def restore(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms:
     return await _put(tx, active)
 
 
-def _due_before(task: ScheduledTask) -> int:
-    """Return a time, in epoch milliseconds, from which a cancelled task's due times can be counted.
+def _earlier_due_ms(task: ScheduledTask) -> int:
+    """Return the time, in epoch milliseconds, from which a cancelled task's later due times are computed.
 
-    It is for a task that was cancelled without storing its due time, such as by an earlier version of Andy.
+    That is the due time of a one-time task, else the last run or the creation. It is for a task that was
+    cancelled without storing its due time, such as by an earlier version of Andy.
     """
     if task.schedule.kind is ScheduleKind.ONCE:
         return round(datetime.fromisoformat(task.schedule.value).timestamp() * 1000)
@@ -455,7 +457,10 @@ class TaskView(TypedDict):
 
 
 def to_row(task: ScheduledTask) -> TaskView:
-    """Return a scheduled task as agents see it, in replies and `tasks.json`. Times are local, with offset."""
+    """Return a scheduled task as agents see it, in replies and `tasks.json`.
+
+    Times are local, with offset. Fields that are None are left out.
+    """
     zone = task.schedule.zone
     row: TaskView = {
         "id": task.id,

@@ -223,7 +223,8 @@ def due_times(schedule: Schedule, due_ms: int, *, now_ms: int) -> tuple[int, ...
 def _cron_times(schedule: Schedule, due_ms: int, now_ms: int) -> tuple[int, ...]:
     """Return the newest due times of a cron schedule, oldest first, at most `MAX_CAUGHT_UP`.
 
-    The search goes back an hour, then twice as far each time: a year of minutes is never counted through.
+    Times are counted from an hour before now; if these are too few, from two hours before, then four, and so
+    on. Counted from `due_ms`, a task of every minute would have half a million after a year.
     """
     look_back_ms = _FIRST_LOOK_BACK_MS
     while True:

@@ -639,6 +639,17 @@ async def test_the_owner_has_somebody_forgotten_by_address(house: ForgetHouse) -
     assert "zeppelins" not in await house.everything()
 
 
+async def test_what_somebody_writes_after_the_owners_request_stays(house: ForgetHouse) -> None:
+    async with house.harness.database.transaction() as tx:
+        await person_removal.request_by_owner(tx, FAMILY, MINA, by="console", now_ms=1)
+    await house.tell("hello again", MINA, "Mina")
+    await house.harness.answer("Hello")
+    await house.deletions.sweep()
+    assert await house.due() == 0
+    assert "hello again" in await house.everything()
+    assert "zeppelins" not in await house.everything()
+
+
 async def test_what_they_write_afterwards_is_another_matter(house: ForgetHouse) -> None:
     await house.forget()
     await house.tell("hello again", MINA, "Mina")

@@ -16,6 +16,7 @@ from orchestrator.domain.values import ChatJid, Folder, MessageId, OutboxState, 
 from orchestrator.groups import owner
 from orchestrator.store.conversation import outbox
 from orchestrator.store.notices import host_events, notices
+from orchestrator.store.notices.host_events import joined_line
 from orchestrator.store.notices.notices import MAX_HOST_FACTS, NoticeRow
 from tests.support.dashboards import a_notification, a_task
 from tests.support.host_contexts import host_context
@@ -154,7 +155,13 @@ async def test_a_command_that_is_refused_is_noticed_once_however_often_it_is_tri
         assert reply.code == "not_allowed"
     (fact,) = await waiting(home)
     assert (fact.event_type, fact.count) == ("host.command.refused", 30)
-    assert fact.message == "Refused: register_group: only the main group may do this and 29 before"
+    assert fact.message == "Refused: register_group: only the main group may do this (5 times) and 25 before"
+
+
+def test_a_fact_that_came_twice_is_named_once_with_its_number():
+    assert joined_line("Lost", ["a"], 1) == "Lost: a"
+    assert joined_line("Lost", ["a", "a"], 2) == "Lost: a (2 times)"
+    assert joined_line("Lost", ["a", "b", "a"], 7) == "Lost: a (2 times); b and 4 before"
 
 
 async def test_a_folder_that_is_not_shown_is_noticed_by_its_name_and_not_by_its_place(

@@ -215,6 +215,25 @@ async def test_missed_due_times_count_as_the_task_says(
     assert (await home.task(task_id)).next_ms == made_ms + (away_hours + 1) * HOUR_MS
 
 
+@pytest.mark.parametrize(
+    ("catch_up", "away_hours", "number"),
+    [
+        ("latest", 9, "8"),
+        ("latest", 10, "9"),
+        ("latest", 11, "9 or more"),
+        ("skip", 10, "10"),
+        ("skip", 11, "10 or more"),
+    ],
+)
+async def test_due_times_that_are_left_out_are_counted_up_to_ten(
+    home: TaskHarness, catch_up: str, away_hours: int, number: str
+) -> None:
+    task_id = await home.schedule("interval", "1h", catch_up=catch_up)
+    await home.after(away_hours * HOUR_MS + 10 * MINUTE_MS)
+    skipped = [run.error for run in await home.runs(task_id) if run.status == "skipped"]
+    assert skipped == [f"Andy was not running ({number} due times)"]
+
+
 async def test_what_is_a_moment_late_is_not_missed(home: TaskHarness) -> None:
     task_id = await home.schedule("interval", "1h", catch_up="skip")
     await home.after(HOUR_MS + MINUTE_MS)

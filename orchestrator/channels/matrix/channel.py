@@ -200,18 +200,18 @@ class MatrixChannel:
         """
         now_ms, account = self._context.clock.now_ms(), session.account
         first_try = await self._context.database.write(
-            lambda tx: outbox.note_try(tx, message_id, by=account, now_ms=now_ms)
+            lambda tx: outbox.note_try(tx, message_id, note=account, now_ms=now_ms)
         )
         if first_try is None:
             return None  # the present attempt is the first, and is stored as that now
         # A first attempt in the future was recorded before the clock was set back: its age is not known.
-        if first_try.by == account and 0 <= now_ms - first_try.at_ms <= TRUSTED_MS:
+        if first_try.note == account and 0 <= now_ms - first_try.at_ms <= TRUSTED_MS:
             # The homeserver still knows the transaction, and shows a repeated one only once.
             return None
         event = await session.find_own(room, message_id, since_ms=min(first_try.at_ms, now_ms))
         if event is None:
             await self._context.database.write(
-                lambda tx: outbox.renew_try(tx, message_id, by=account, now_ms=now_ms)
+                lambda tx: outbox.renew_try(tx, message_id, note=account, now_ms=now_ms)
             )
         return event
 

@@ -355,12 +355,12 @@ class TelegramChannel:
         # none at first.
         try:
             first_try = await self._context.database.write(
-                lambda tx: outbox.note_try(tx, message_id, by="", now_ms=now_ms)
+                lambda tx: outbox.note_try(tx, message_id, note="", now_ms=now_ms)
             )
         except StoreError as error:
             raise ChannelDown(f"What was sent before cannot be looked up: {error}") from error
         if first_try is not None:
-            for index, number in enumerate(first_try.by.split()):
+            for index, number in enumerate(first_try.note.split()):
                 self._remember(f"{message_id}.{index}", MessageId(number))
 
     async def _store_parts(self, message_id: MessageId, message_numbers: Sequence[MessageId]) -> None:
@@ -372,7 +372,7 @@ class TelegramChannel:
         sent_parts, now_ms = " ".join(message_numbers), self._context.clock.now_ms()
         try:
             await self._context.database.write(
-                lambda tx: outbox.renew_try(tx, message_id, by=sent_parts, now_ms=now_ms)
+                lambda tx: outbox.renew_try(tx, message_id, note=sent_parts, now_ms=now_ms)
             )
         except StoreError as error:
             log.warning("telegram.parts_not_stored", message=message_id, reason=str(error))

@@ -169,9 +169,9 @@ class NotificationDispatcher:
     async def _dispatch(self, tx: Tx, due: DueNotification, *, now_ms: int) -> DispatchResult:
         """Decide what happens to a notification that is due, and record it in the transaction.
 
-        One to be sent is claimed, so that no other dispatcher sends it, and put into the outbox. Return the
-        notification as it was read, with its message updated, and the outcome, a word that `DispatchResult`
-        explains.
+        It is sent, postponed, expired or cancelled. One to be sent is claimed, so that no other dispatcher
+        sends it, and put into the outbox. Return the notification as it was read, with its message updated,
+        and the outcome, a word that `DispatchResult` explains.
         """
         hours = None if due.group is None else self._hours_of(due.group)
         decided = decision.decide(due, hours, now_ms=now_ms)
@@ -185,12 +185,13 @@ class NotificationDispatcher:
             tx, row, text=text, until_ms=until_ms
         ):
             return DispatchResult(due=due, outcome="waiting")
-        match await self._within_daily_limit(tx, decided, hours, now_ms=now_ms):
+        match await self._verdict_within_daily_limit(tx, decided, hours, now_ms=now_ms):
             case decision.SendNow(chat_jid=chat_jid):
                 token = secrets.token_hex(8)
                 is_claimed = await board_deliveries.claim(
                     tx, row, chat_jid, text=text, poll=poll, token=token, now_ms=now_ms, until_ms=until_ms
                 )
+                # Without the claim, another dispatcher has taken the notification.
                 outcome = "claimed" if is_claimed else "taken"
             case decision.Postpone(at_ms=at_ms, reason=reason):
                 pending = NotificationStatus.PENDING
@@ -200,7 +201,7 @@ class NotificationDispatcher:
             case decision.Expire(is_reported=is_reported):
                 late_ms = now_ms - row.due_ms
                 await store_change(tx, row, now_ms=now_ms, status=NotificationStatus.EXPIRED, late_ms=late_ms)
-                # The agent gets a line about it in its next prompt.
+                # The agent gets a line about it in its next prompt; not if an overdue alert is sent instead.
                 if is_reported:
                     await host_events.notification_expired(tx, row.folder, row.message, now_ms=now_ms)
                 outcome = "expired" if is_reported else "overtaken"
@@ -212,7 +213,7 @@ class NotificationDispatcher:
                 outcome = "cancelled"
         return DispatchResult(due=replace(due, row=row), outcome=outcome)
 
-    async def _within_daily_limit(
+    async def _verdict_within_daily_limit(
         self, tx: Tx, decided: DeliveryDecision, hours: Hours | None, *, now_ms: int
     ) -> Verdict:
         """Return the verdict, or a postponement to the next day if the group's daily limit is used up.

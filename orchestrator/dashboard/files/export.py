@@ -207,7 +207,7 @@ class DashboardExporter:
                 began_seconds = time.monotonic()
                 await self.write_all()
                 await self.pause(time.monotonic() - began_seconds)
-                await _until_changed(events)
+                await _until_event_or_sweep(events)
 
     async def pause(self, took_seconds: float) -> None:
         """Wait after a write that took `took_seconds`, so that the next one covers several changes.
@@ -256,7 +256,7 @@ class DashboardExporter:
             self._written[group.folder] = (exported.revision, zone.key)
 
 
-async def _until_changed(events: asyncio.Queue[HostEvent]) -> None:
+async def _until_event_or_sweep(events: asyncio.Queue[HostEvent]) -> None:
     """Wait for the next event, or for `SWEEP_SECONDS` if none comes."""
     try:
         async with asyncio.timeout(SWEEP_SECONDS):

@@ -20,17 +20,18 @@ _TEXTS: Mapping[type, tuple[str, ...]] = {
 class ImportChange(NamedTuple):
     """One imported row and a text that says how it differs from its file."""
 
-    kind: type
+    row_class: type
     """The class of the row: `BoardTask`, `Question`, `Notification` or `Insight`."""
     id: str
     text: str
 
 
-def differences(row: Mapping[str, Any], imported: Any) -> list[ImportChange]:
+def differences(row: Mapping[str, Any], imported: Any, *, is_history: bool) -> list[ImportChange]:
     """Return how an imported row differs from `row`, its entry in the file.
 
     `imported` is a task, question, notification or insight. For anything else, such as a person or project,
-    the list is empty, as these are stored unchanged.
+    the list is empty, as these are stored unchanged. `is_history` is whether the file is the one of archived
+    tasks, `history.json`.
     """
     match imported:
         case BoardTask():
@@ -44,10 +45,8 @@ def differences(row: Mapping[str, Any], imported: Any) -> list[ImportChange]:
         case _:
             return []
     texts += _text_changes(row, imported)
-    # In the file of archived tasks, `history.json`, entries have no such time: it is computed for them.
-    if not row.get("created_at") and not (
-        isinstance(imported, BoardTask) and imported.archived_ms is not None
-    ):
+    # Entries of the history have no such time: it is computed for them.
+    if not row.get("created_at") and not is_history:
         texts.append("created_at was missing: the time of the import")
     return [ImportChange(type(imported), imported.id, text) for text in texts]
 
@@ -72,13 +71,15 @@ def _first_ids(ids: list[str]) -> str:
 def _task_changes(row: Mapping[str, Any], task: BoardTask) -> Iterator[str]:
     """Yield a text for each value of `row`, a task's entry in a file, that the import changed or left out.
 
-    The text about a missing time names the one that was stored in its place.
+    A text names the field and what became of its value. If a time was missing, it names the one that was
+    stored in its place.
     """
     progress = row.get("progress") or {}
     if row.get("status") == "archived":
         yield "status archived: completed, and in the history"
     if task.status is BoardTaskStatus.COMPLETED and progress.get("percentage", 100) != 100:
         yield "percentage of a completed task: 100"
+    # Only for a completed task is this value left out.
     if progress.get("blocked") and task.blocked_ms is None:
         yield "blocked: a completed task is not"
     elif progress.get("blocker_note") and task.blocker_note is None:

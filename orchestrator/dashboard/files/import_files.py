@@ -35,6 +35,8 @@ from orchestrator.store.board import questions as board_questions
 from orchestrator.store.board import tasks as board_tasks
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
+_HISTORY = "knowledge/history.json"
+"""The file of archived tasks and of projects."""
 Row = TypeVar("Row")
 Named = TypeVar("Named", BoardTask, Question, Notification, Insight, Person, Project)
 
@@ -55,7 +57,7 @@ class ImportRows:
     """The values that the import changed, because the files' own could not be used as they were."""
 
     def normalised(self) -> list[str]:
-        """Return a line for each kind of change that was made to values of the imported rows.
+        """Return a line for each text about changed values of imported rows, with the ids of these rows.
 
         Changes to rows that were left out afterwards do not count.
         """
@@ -64,7 +66,7 @@ class ImportRows:
             for rows in (self.tasks, self.questions, self.notifications, self.insights)
             for row in rows
         }
-        return sentences(row for row in self.changes if (row.kind, row.id) in imported)
+        return sentences(change for change in self.changes if (change.row_class, change.id) in imported)
 
     def counts(self) -> dict[str, int]:
         """Return the number of rows of each kind, by the name of its field."""
@@ -125,7 +127,7 @@ def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now
         replace(task_reader, used_ids=set()) for _ in range(5)
     )
     tasks = document_reader.rows("tasks.json", "tasks", task_reader.task)
-    tasks += document_reader.rows("knowledge/history.json", "completed_tasks", task_reader.completed)
+    tasks += document_reader.rows(_HISTORY, "completed_tasks", task_reader.completed)
     rows = ImportRows(
         tasks=tasks,
         questions=document_reader.rows("questions.json", "questions", question_reader.question),
@@ -141,9 +143,7 @@ def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now
         ],
         projects=[
             Project(folder=folder, id=row_id, body=body)
-            for row_id, body in document_reader.rows(
-                "knowledge/history.json", "projects", project_reader.id_and_entry
-            )
+            for row_id, body in document_reader.rows(_HISTORY, "projects", project_reader.id_and_entry)
         ],
     )
     rows.changes.extend(document_reader.changes)
@@ -202,7 +202,7 @@ class _DocumentReader:
         for number, entry in enumerate(self._entries(name, key), 1):
             try:
                 row = convert(_object(entry))
-                self.changes += differences(entry, row)
+                self.changes += differences(entry, row, is_history=name == _HISTORY)
                 rows.append(row)
             except (UnfitRow, ToolRefused) as error:
                 self.problems.append(f"{name}: {key}[{number}]: {error}")
@@ -326,7 +326,8 @@ async def _not_sent_again(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
         sent_ms = await board_deliveries.sent_ms(ctx.tx, row) if row.status.is_open else None
         if sent_ms is None or sent_ms < row.due_ms:
             waiting_row = await board_deliveries.with_waiting_message(ctx.tx, row)
-            # Held until its row is claimed: sent before that, it would end the row unsent.
+            # If the outbox came to the message before the notification is claimed, it would skip it, and the
+            # notification would end without having been sent.
             await board_deliveries.hold_claimed(ctx.tx, waiting_row)
             notifications.append(waiting_row)
             continue
@@ -338,8 +339,9 @@ async def _not_sent_again(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
 async def _without_duplicates(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
     """Return imported rows without the notifications and insights that the dashboard has under another id.
 
-    Those are open notifications of the same rule about the same task or question, and insights with the same
-    text: the database allows only one of them. A note names each row that is left out.
+    Rows with an id of the dashboard must have been left out before. An open notification is left out if one
+    of the same rule about the same task and question is open on the dashboard, and an insight if the
+    dashboard has its text: the database allows only one of them. A note names each row that is left out.
     """
     id_by_cause = {
         (pending.task_id, pending.question_id, pending.cause): pending.id

@@ -66,7 +66,8 @@ class Reader:
         """Return an entry of `tasks.json` as a task. Raises `UnfitRow` if a value cannot be used.
 
         A completed task is at 100 % and not blocked, whatever the entry says; an archived one is completed.
-        Missing times are taken from the entry's other times.
+        A missing time of creation is the time of the import; other missing times are taken from the entry's
+        other times. The object `x` of the entry has further values, as an export writes them.
         """
         progress, extra = _object(row, "progress"), _object(row, "x")
         status = self._status(row)

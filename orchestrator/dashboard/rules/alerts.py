@@ -170,11 +170,12 @@ def _alert_before(
 def _ideal_ms(deadline: Deadline, before_ms: int, hours: Hours) -> int:
     """Return the best time, in epoch ms, for the alert that is due `before_ms` before a deadline.
 
-    For a deadline of a whole day, that is the morning of the day before.
+    A deadline of a whole day has such an alert only on the day before: in the morning, whatever `before_ms`
+    is.
     """
     if deadline.date is None:
         return deadline.at_ms - before_ms
-    # A deadline of a whole day begins at midnight, and a day before that is night.
+    # A deadline of a whole day begins at midnight; 24 hours before that, it is night.
     return hours.moment(date.fromisoformat(deadline.date) - timedelta(days=1), MORNING)
 
 
@@ -368,10 +369,11 @@ def _notify_unless_lately(
 def _notify_unless_pending(
     task: BoardTask, context: AlertContext, request: NotificationRequest
 ) -> Iterator[Step]:
-    """Yield the step that sends the notification `request` about a task, or a skip if a pending one does.
+    """Yield the step that sends the notification `request` about a task.
 
-    Steps follow that close the task's open questions with the same purpose which nobody was shown, except
-    after an overdue alert.
+    If a pending notification makes it needless, a skip is yielded instead, and nothing else. Otherwise, steps
+    follow that close the task's open questions with the same purpose which nobody was shown; but not after an
+    overdue alert.
     """
     pending = [
         row
@@ -383,7 +385,7 @@ def _notify_unless_pending(
         return
     yield Notify(request=request)
     if request.cause == OVERDUE:
-        return  # the question stays on the list for whoever does not answer the alert
+        return  # the question stays on the list, in case nobody answers the alert
     for question in context.open_questions.get(task.id, ()):
         if question.type in SAME_PURPOSE[request.type] and question.asked_count == 0:
             yield CloseQuestion(question_id=question.id, reason=dedupe.NOTIFIED_INSTEAD)

@@ -115,12 +115,15 @@ def choose(task: BoardTask, hours: Hours, *, now_ms: int) -> QuestionProposal | 
 
 
 def _by_deadline(task: BoardTask, deadline: Deadline, now_ms: int) -> QuestionProposal | None:
-    """Return the question that a task needs before its deadline, by progress and time left; None for none."""
+    """Return the question that a task needs before its deadline, by progress and time left; None for none.
+
+    The deadline has to be after the task's creation.
+    """
     left_ms = deadline.at_ms - now_ms
     # The share of the time from the task's creation to its deadline that has passed.
     passed_share = (now_ms - task.created_ms) / (deadline.at_ms - task.created_ms)
-    # The percentage of the time that has passed, less the percentage that is done. A deadline of a whole day
-    # begins before it is over, so more than all of the time may have passed.
+    # The percentage of the time that has passed, less the percentage that is done. `at_ms` of a whole-day
+    # deadline is the start of that day: during the day, the share is more than 1.
     gap_percent = min(passed_share, 1.0) * 100 - task.pct
     is_near = left_ms <= NEAR_MS
     if task.pct == 0 and passed_share > START_SHARE:
@@ -154,15 +157,15 @@ def _reason_if_answered(
 ) -> str | None:
     """Return why a question about the deadline is not asked again: it was answered for this deadline.
 
-    A question that a person or an agent has closed counts as answered. None for any other question, and if it
-    was not answered.
+    A question that a person or an agent has closed counts as answered. None for any other question, and if
+    there was no answer since the question could first be asked about this deadline.
     """
     if task.deadline is None or proposal.type not in (
         QuestionType.DEADLINE_CHECK,
         QuestionType.COMPLETION_CHECK,
     ):
         return None
-    # An answer counts from the time at which the question could first be asked.
+    # The question could first be asked when the deadline had passed, or a set time before it.
     is_over = proposal is OVERDUE
     since_ms = slots.end_ms(task.deadline, context.hours) if is_over else task.deadline.at_ms - NEAR_MS
     settled_ms = context.past.settled.get((task.id, proposal.type))

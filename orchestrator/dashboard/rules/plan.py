@@ -29,8 +29,9 @@ class BoardState:
 def plan(board: BoardState) -> RulePlan:
     """Return the steps that the rules take on a whole dashboard; nothing is changed yet.
 
-    Each task is handled alone: an error in one is recorded as a trouble and does not stop the others. A
-    field that a person has set is not changed.
+    The plan also has the cases on the dashboard that only a model can judge. Each task is handled alone: an
+    error in one is recorded as a trouble and does not stop the others. A field that a person has set is not
+    changed.
     """
     steps: list[Step] = []
     troubles: list[SkippedRow] = []

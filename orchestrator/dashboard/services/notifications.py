@@ -268,9 +268,10 @@ async def cancel_of_question(ctx: ServiceContext, question_id: str) -> int:
 async def cancel_of_rules(ctx: ServiceContext, reason: str) -> None:
     """Cancel all pending notifications that rules made; the rules' next pass makes those that are needed.
 
-    `reason` is recorded with each.
+    `reason` is recorded with each. Notifications of the worker's model stay.
     """
     for row in await board_notifications.to_come(ctx.tx, ctx.folder):
+        # The rules act as the worker, as its model does; only their notifications have a cause.
         if row.cause is not None and row.created_by is Actor.WORKER:
             await _cancel(ctx, row, reason)
 

@@ -242,7 +242,7 @@ class ReminderService:
         )
 
     async def _group(self, tx: Tx, reminder: Notification) -> Group:
-        """Return the group of a reminder, also of one that is no longer registered."""
+        """Return the group of a reminder, or one made of the reminder's fields if that was removed."""
         # A reminder stores its chat and is sent even if its group was removed, so it must stay cancellable.
         stand_in = Group(folder=reminder.folder, jid=reminder.chat_jid or ChatJid(""), name=reminder.folder)
         return await groups.by_folder(tx, reminder.folder) or stand_in

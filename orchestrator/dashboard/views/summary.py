@@ -28,7 +28,9 @@ _RANK = {Priority.LOW: 0, Priority.MEDIUM: 1, Priority.HIGH: 2}
 def render(snapshot: BoardSnapshot, *, now_ms: int, zone: ZoneInfo, limit: int = MAX_CHARS) -> str:
     """Return a dashboard as text in three sections: active tasks, open questions, notifications to come.
 
-    The text is shortened only if it has more than `limit` characters, and then says what was left out.
+    A text of more than `limit` characters is shortened: contexts are left out first, then the last rows, and
+    a line says what was left out. A text that is not shortened gets a line about the rows that the snapshot
+    lacks, `unread`, if there are any.
     """
     tasks = [task for task in snapshot.tasks if task.status is BoardTaskStatus.ACTIVE]
     today = datetime.fromtimestamp(now_ms / 1000, zone).date()

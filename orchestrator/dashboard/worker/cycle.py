@@ -229,7 +229,7 @@ async def _alert_history(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory
         # An alert about both a task and its question is listed under both ids.
         for key in {row["task_id"], row["question_id"]} - {None}:
             delivered.setdefault(key, []).append(alert)
-    last_asked = await board_deliveries.last_question_times(tx, folder)
+    last_asked = await board_questions.last_times(tx, folder)
     settled = await board_questions.settled(tx, folder, unsettled=dedupe.UNSETTLED)
     return AlertHistory(
         asked=last_asked, settled=settled, delivered={key: tuple(rows) for key, rows in delivered.items()}
@@ -242,4 +242,5 @@ def _counts_for_rules(cause: str | None, cancel_reason: str | None) -> bool:
     It does not if the rules cancelled it themselves, or if its deadline was moved since. `cause` is the rule
     that made it, and `cancel_reason` why it was cancelled; each is None if there is none.
     """
+    # When a deadline is moved, this cause replaces that of its earlier notifications.
     return cause != dedupe.SUPERSEDED and not (cancel_reason or "").startswith(notifications.RULE_REASONS)

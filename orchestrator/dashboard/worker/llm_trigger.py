@@ -18,8 +18,9 @@ PASSES_PER_PERIOD = 4
 class BoardDigest:
     """Two hashes of a dashboard: of the fields that people set, and of the cases that need judgement."""
 
-    content: str
-    judge: str
+    content_hash: str
+    cases_hash: str
+    """Empty if no case needs judgement."""
     has_failed: bool = False
     """Whether the model's turn about this state failed; it is repeated a period later."""
 
@@ -30,20 +31,22 @@ class BoardDigest:
         `to_judge` are the cases that rules cannot decide, as `kind:id`.
         """
         content = [_judged_fields(task) for task in sorted(snapshot.tasks, key=lambda task: task.id)]
-        return cls(content=_hash(content), judge=_hash(list(to_judge)) if to_judge else "")
+        # With the times of the answers, so that an answer which replaces another one is a new case.
+        cases: list[object] = [*to_judge, *(question.answered_ms for question in snapshot.answered)]
+        return cls(content_hash=_hash(content), cases_hash=_hash(cases) if to_judge else "")
 
     @classmethod
     def read(cls, text: str | None) -> BoardDigest | None:
         """Return the digest that a stored text represents; None where none was stored."""
         if text is None:
             return None
-        # `CONTENT:JUDGE`, with `_FAILED_MARK` at the end after a failed turn: see `__str__`.
-        content, _, judge = text.removesuffix(_FAILED_MARK).partition(":")
-        return cls(content=content, judge=judge, has_failed=text.endswith(_FAILED_MARK))
+        # `<content>:<cases>`, with `_FAILED_MARK` at the end after a failed turn: see `__str__`.
+        content_hash, _, cases_hash = text.removesuffix(_FAILED_MARK).partition(":")
+        return cls(content_hash=content_hash, cases_hash=cases_hash, has_failed=text.endswith(_FAILED_MARK))
 
     def __str__(self) -> str:
-        """Return the text to store: `<content>:<judge>`, with a mark after a failed turn."""
-        return f"{self.content}:{self.judge}{_FAILED_MARK if self.has_failed else ''}"
+        """Return the text to store: `<content>:<cases>`, the two hashes, with a mark after a failed turn."""
+        return f"{self.content_hash}:{self.cases_hash}{_FAILED_MARK if self.has_failed else ''}"
 
 
 def why_ask(dashboard: Dashboard, digest: BoardDigest, *, now_ms: int, period_ms: int) -> str | None:
@@ -55,7 +58,8 @@ def why_ask(dashboard: Dashboard, digest: BoardDigest, *, now_ms: int, period_ms
     """
     last_judged = BoardDigest.read(dashboard.worker_digest)
     has_failed = last_judged is not None and last_judged.has_failed
-    if digest.judge and not has_failed and (last_judged is None or last_judged.judge != digest.judge):
+    judged_cases = "" if last_judged is None else last_judged.cases_hash
+    if digest.cases_hash not in ("", judged_cases) and not has_failed:
         return "judge"
     since_ms = dashboard.created_ms if dashboard.worker_last_ms is None else dashboard.worker_last_ms
     # After a failure too: asking again at once would repeat the failure at every pass of the rules. A time in
@@ -64,8 +68,8 @@ def why_ask(dashboard: Dashboard, digest: BoardDigest, *, now_ms: int, period_ms
         return None
     if has_failed:
         return "again"
-    judged_content = NO_TASKS_HASH if last_judged is None else last_judged.content
-    return "period" if digest.content != judged_content else None
+    judged_content = NO_TASKS_HASH if last_judged is None else last_judged.content_hash
+    return "period" if digest.content_hash != judged_content else None
 
 
 def _judged_fields(task: BoardTask) -> list[object]:

@@ -161,7 +161,8 @@ class WorkerLoop:
             assert dashboard is not None
             caller = Caller(actor=Actor.WORKER, now_ms=self._clock.now_ms())
             ctx = self._ports.service_context(tx, group, caller)
-            # A dashboard without a stored zone is new: nothing says that its zone changed.
+            # The caller found that the stored zone is not the group's present one. Without a stored zone, the
+            # dashboard is new or was changed by an undo: it is not known whether the zone changed.
             await tasks.follow_zone(ctx, is_changed=dashboard.zone is not None)
 
     async def _boards_to_compare(self, tx: Tx) -> tuple[str, list[Group], list[Dashboard]]:
@@ -223,9 +224,10 @@ class WorkerLoop:
     async def _run_rules(
         self, tx: Tx, group: Group, snapshot: BoardSnapshot, *, why: str = "heartbeat"
     ) -> cycle.CycleReport:
-        """Run the rules over a dashboard and return a report; in a mode without rules, only plan the steps.
+        """Run the rules over a dashboard and return a report of this pass.
 
-        `why` is recorded as the reason of the pass.
+        In a mode in which the rules change nothing, the steps are only planned. `why` is recorded as the
+        reason of the pass; `heartbeat` is the regular pass.
         """
         now_ms = self._clock.now_ms()
         hours = self._ports.hours_of(group)
@@ -361,8 +363,9 @@ class WorkerLoop:
     ) -> dict[str, Any]:
         """Record that a model has judged a dashboard in a turn that ended well.
 
-        Answers that the model was shown count as read, and the model's own changes as judged; a change that
-        others made during the turn does not. Return the details for the record of the turn.
+        Answers that the model was shown count as read, unless they were replaced since. The digest of the
+        dashboard that counts as judged is stored: with the model's own changes, or, if others changed a task
+        during the turn, as the model was shown it. Return the details for the record of the turn.
         """
         now_ms = self._clock.now_ms()
         for question_id in await worker_cycles.shown_answers(tx, ended.turn_id):
@@ -373,10 +376,12 @@ class WorkerLoop:
         if not await worker_cycles.was_changed_by_others(tx, ended.turn_id, ended.folder):
             snapshot = await board.snapshot(tx, ended.folder)
             assert snapshot is not None
-            # The content is the present one. The cases are those that the model was asked about: a case that
-            # came up since is a new one.
+            # Only the content is hashed anew. The cases to judge stay those that the model was asked about,
+            # so that one which came up since then counts as new.
             digest = str(
-                BoardDigest(content=BoardDigest.of(snapshot, ()).content, judge=_judged_cases_hash(digest))
+                BoardDigest(
+                    content_hash=BoardDigest.of(snapshot, ()).content_hash, cases_hash=_cases_hash(digest)
+                )
             )
         await dashboards.note_worker(
             tx, ended.folder, now_ms=now_ms, revision=dashboard.revision, digest=digest
@@ -418,13 +423,13 @@ async def _due_dashboards(tx: Tx, *, now_ms: int, latest_ms: int) -> list[Dashbo
     return await dashboards.due_for_rules(tx, now_ms)
 
 
-def _judged_cases_hash(digest: str) -> str:
-    """Return the part of a dashboard's stored digest that is the hash of the cases for a model.
+def _cases_hash(digest: str) -> str:
+    """Return the hash, in a dashboard's stored digest, of the cases that only a model can judge.
 
-    Empty if there are none.
+    Empty if there were no such cases.
     """
     parsed = BoardDigest.read(digest)
-    return parsed.judge if parsed else ""
+    return parsed.cases_hash if parsed else ""
 
 
 def _as_failed(digest: str) -> str:

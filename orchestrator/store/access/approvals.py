@@ -104,9 +104,9 @@ async def applicable(tx: Tx, request: ApprovalRequest, *, now_ms: int) -> Approv
     """Return the stored approval that applies to `request` now, or None.
 
     It is a decision in force, or the same request while it waits for the owner. The subject is an address
-    (`host:port`) or a tool (`server/tool`). A decision for a single tool call counts only for the same
-    `call_hash`, a permanent approval for every call of the tool. A refusal of this very call precedes a
-    permanent approval.
+    (`host:port`) or a tool (`server/tool`). A permanent approval counts for every request about the subject,
+    without an end. Any other decision counts only for the same `call_hash`, so for one call of a tool; for an
+    address the hash is always empty. A refusal with that hash precedes a permanent approval.
     """
     return await _MAPPER.fetch_one(
         tx,

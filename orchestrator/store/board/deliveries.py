@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.domain.dashboard import BoardTask, Notification, Question, QuestionType
+from orchestrator.domain.dashboard import BoardTask, Notification, Question
 from orchestrator.domain.polls import Poll
 from orchestrator.domain.values import ChatJid, Folder, Group, OutboxState, Outgoing
 from orchestrator.store.board import notifications as board_notifications
@@ -325,6 +325,7 @@ async def drop_held(tx: Tx, *, now_ms: int) -> int:
 
     A message is held after a failed attempt, until its notification is tried again.
     """
+    # The next attempt of a skipped message never comes; the column, which cannot be empty, gets the time now.
     # A held message with a `turn_id` is no notification: its turn holds it back until the turn's end.
     cursor = await tx.execute(
         f"""
@@ -378,20 +379,3 @@ async def delivered_or_cancelled(tx: Tx, folder: Folder, *, since_ms: int) -> li
         {"folder": folder, "since": since_ms},
     )
     return list(rows)
-
-
-async def last_question_times(tx: Tx, folder: Folder) -> dict[tuple[str, QuestionType], int]:
-    """Return when a question about a task was last shown, answered or closed (epoch ms).
-
-    The keys are the task's id and the type of question. A pair without such a time is left out.
-    """
-    # The inner `max` takes the latest of the three times of a row, the outer one the latest of all rows.
-    rows = await tx.execute_fetchall(
-        """
-        SELECT task_id, type,
-               max(max(ifnull(last_asked_ms, 0), ifnull(answered_ms, 0), ifnull(closed_ms, 0))) AS last_ms
-        FROM questions WHERE group_folder = ? AND task_id IS NOT NULL GROUP BY task_id, type
-        """,
-        (folder,),
-    )
-    return {(row["task_id"], QuestionType(row["type"])): row["last_ms"] for row in rows if row["last_ms"]}

@@ -186,6 +186,23 @@ async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
     return [row["id"] for row in rows]
 
 
+async def last_times(tx: Tx, folder: Folder) -> dict[tuple[str, QuestionType], int]:
+    """Return when a question about a task was last shown, answered or closed (epoch ms).
+
+    The keys are the task's id and the type of question. A pair without such a time is left out.
+    """
+    # The inner `max` takes the latest of the three times of a row, the outer one the latest of all rows.
+    rows = await tx.execute_fetchall(
+        """
+        SELECT task_id, type,
+               max(max(ifnull(last_asked_ms, 0), ifnull(answered_ms, 0), ifnull(closed_ms, 0))) AS last_ms
+        FROM questions WHERE group_folder = ? AND task_id IS NOT NULL GROUP BY task_id, type
+        """,
+        (folder,),
+    )
+    return {(row["task_id"], QuestionType(row["type"])): row["last_ms"] for row in rows if row["last_ms"]}
+
+
 async def note_processed(tx: Tx, folder: Folder, question_id: str, *, now_ms: int) -> None:
     """Record that the dashboard worker has read the answer to a question."""
     await tx.execute(

@@ -157,16 +157,18 @@ async def was_changed_by_others(tx: Tx, turn_id: int, folder: Folder) -> bool:
 
 
 async def shown_answers(tx: Tx, turn_id: int) -> list[str]:
-    """Return the ids of the answered questions that a turn was shown, as in its prompt."""
+    """Return the ids of the answered questions whose present answers a turn was shown, as in its prompt."""
     # The whole dashboard, which `dashboard_views` records, has no answered questions. `dashboard_seen` has
-    # the rows that the turn was shown beside it.
+    # the rows that the turn was shown beside it. A question that somebody else has changed since has a later
+    # version; its answer may have been replaced, so the next turn is shown it.
     rows = await tx.execute_fetchall(
         """
         SELECT s.row_id FROM dashboard_seen s JOIN dashboard_views v ON v.turn_id = s.turn_id
         JOIN questions q ON q.group_folder = v.group_folder AND q.id = s.row_id
-        WHERE s.turn_id = ? AND q.answered_ms IS NOT NULL
+        WHERE s.turn_id = :turn AND q.answered_ms IS NOT NULL
+            AND (q.version <= s.version OR q.changed_turn = :turn)
         """,
-        (turn_id,),
+        {"turn": turn_id},
     )
     return [row["row_id"] for row in rows]
 

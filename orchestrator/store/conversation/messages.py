@@ -250,10 +250,11 @@ async def blank(tx: Tx, message: Message) -> None:
 async def free_id_for_edit(tx: Tx, message: Message, edit_id: MessageId) -> str | None:
     """Delete the text of an edited message, and change the id of its row to `edit_id`, that of the edit.
 
-    The edit can then be stored as a new message under the id of the edited one. Return the messenger's id of
-    the thread that the message belongs to, or None.
+    So the two exchange their ids: the caller then stores the edit as a new message under the id that the
+    edited one had. Return the messenger's id of the thread that the message belongs to, or None.
     """
-    # The row stays, under an id by which the edit is not taken for a new one when it is delivered again.
+    # The emptied row stays under the id of the edit: when the messenger delivers the edit again, a row with
+    # its id is there, so it is not taken for a new message.
     cursor = await tx.execute(
         """
         UPDATE messages SET id = ?, content = '', file_words = NULL, file_until_ms = NULL

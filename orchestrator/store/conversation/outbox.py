@@ -294,7 +294,7 @@ async def unspoken(tx: Tx, *, since_ms: int) -> list[Outgoing]:
     """Return the sent replies since `since_ms` that still need a voice note, oldest first.
 
     They need none if one was queued or given up; a reply in several parts is too long to be spoken. Only the
-    last thousand messages are searched: older ones are not this recent.
+    last thousand messages are searched: `since_ms` has to be so recent that no more were written since.
     """
     # Without the limit on ids this would read the whole table after each sent message. A reply has a key that
     # begins with `frame:`. A voice note that is held has no sound yet.
@@ -405,32 +405,33 @@ async def split(tx: Tx, whole: Outgoing, parts: Sequence[str]) -> Outgoing:
 class FirstTry:
     """The first try to send a message: what its channel has noted of it, and when."""
 
-    by: str
+    note: str
     """The messenger login that tried; for Telegram, the numbers of the parts that were sent."""
     at_ms: int
 
 
-async def note_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> FirstTry | None:
+async def note_try(tx: Tx, message_id: MessageId, *, note: str, now_ms: int) -> FirstTry | None:
     """Return the first attempt to send a message; if there was none, record this one and return None.
 
-    `by` is the channel's note about the attempt, such as the login that made it.
+    `note` is the channel's note about the attempt: the login that made it, or the parts that were
+    sent, which is empty at first.
     """
     cursor = await tx.execute("SELECT tried_by, tried_ms FROM outbox WHERE message_id = ?", (message_id,))
     row = await cursor.fetchone()
     if row is not None and row["tried_by"] is not None:
-        return FirstTry(by=row["tried_by"], at_ms=row["tried_ms"])
-    await renew_try(tx, message_id, by=by, now_ms=now_ms)
+        return FirstTry(note=row["tried_by"], at_ms=row["tried_ms"])
+    await renew_try(tx, message_id, note=note, now_ms=now_ms)
     return None
 
 
-async def renew_try(tx: Tx, message_id: MessageId, *, by: str, now_ms: int) -> None:
-    """Replace the channel's note about the first attempt to send a message by the note `by` and the time now.
+async def renew_try(tx: Tx, message_id: MessageId, *, note: str, now_ms: int) -> None:
+    """Replace the channel's note about the first attempt to send a message by `note` and the time now.
 
-    A channel that notes its login does so when earlier attempts did not reach the chat; Telegram, which notes
-    the parts that were sent, when further parts were sent.
+    The channel reads the note before the next attempt, so that it sends nothing twice. Matrix notes its login
+    and does this when earlier attempts did not reach the chat; Telegram notes the parts that were sent.
     """
     await tx.execute(
-        "UPDATE outbox SET tried_by = ?, tried_ms = ? WHERE message_id = ?", (by, now_ms, message_id)
+        "UPDATE outbox SET tried_by = ?, tried_ms = ? WHERE message_id = ?", (note, now_ms, message_id)
     )
 
 

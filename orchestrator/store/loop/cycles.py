@@ -187,8 +187,9 @@ async def self_set_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int
 async def file_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int, ...]:
     """Return the starts (epoch ms) after `since_ms` of cycles that had no other reason than changed files.
 
-    The oldest come first. Turns in which people asked something are left out.
+    The oldest come first. Only free cycles count, no turns of messages or scheduled tasks.
     """
+    # `workspace` is the wake for changed files. A free cycle that took no wake counts too.
     rows = await tx.execute_fetchall(
         """
         SELECT started_ms FROM cycles

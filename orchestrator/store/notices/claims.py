@@ -201,10 +201,10 @@ async def free_stale(tx: Tx, *, now_ms: int) -> int:
 
 
 async def enter_session(tx: Tx, folder: Folder, session_id: str | None) -> None:
-    """Record that the group's conversation goes on in the session `session_id`; None: one without an id yet.
+    """Move a group's waiting notices to the session `session_id`, in which its conversation goes on.
 
-    Waiting notices move to that session, also if the old one was lost or too old: for the people it is the
-    same conversation, and the notices may be all that remains of it.
+    None stands for a session without an id yet. They move also if the old session was lost or too old: for
+    the people it is the same conversation, and the notices may be all that remains of it.
     """
     # Only pending notices move; delivered ones belong to the session that has read them.
     await tx.execute(
@@ -302,6 +302,7 @@ async def _record(tx: Tx, turn: Turn, urgent_notices: Iterable[DeliveredNoticeRo
 
 async def recently_delivered(tx: Tx, *, since_ms: int, limit: int) -> list[DeliveredNoticeRow]:
     """Return at most `limit` urgent notices that models have received since `since_ms`, newest first."""
+    # Only urgent ones are stored in this table: see `_record`.
     rows = await tx.execute_fetchall(
         "SELECT * FROM told_notices WHERE told_ms >= ? ORDER BY id DESC LIMIT ?", (since_ms, limit)
     )

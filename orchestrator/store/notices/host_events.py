@@ -6,6 +6,7 @@ turn. People's texts are quoted in short, and nothing is named that the agent ma
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -252,11 +253,12 @@ def joined_line(lead: str, items: Sequence[str], count: int) -> str:
     """Return a line such as `Sent to the chat: “water the plants”; “call Bo” and 2 before`.
 
     `lead` are its opening words. `items` are the newest facts, oldest first, of which the last `MAX_NAMED`
-    are named; `count` is the number of all facts, also of older ones. A fact that came several times is named
-    once; its repetitions are counted among those before.
+    are named; `count` is the number of all facts, also of older ones. A fact that is among those several
+    times is named once, with that number: `Lost: a (2 times); b`.
     """
-    named = list(dict.fromkeys(items[-MAX_NAMED:]))
-    before = count - len(named)
+    newest = items[-MAX_NAMED:]
+    named = [item if times == 1 else f"{item} ({times} times)" for item, times in Counter(newest).items()]
+    before = count - len(newest)
     return f"{lead}: {'; '.join(named)}" + (f" and {before} before" if before else "")
 
 

@@ -128,10 +128,10 @@ async def turns_of(tx: Tx, folder: Folder, addresses: Collection[str], *, last_s
 
 
 async def reminders_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[RequestedEntry]:
-    """Return a group's pending notifications to people that a person had created or changed last.
+    """Return a group's pending notifications for people whose last change one person had requested.
 
-    These are those whose last change was made in a turn in which the person asked. Most are reminders. The
-    next due come first.
+    That is the person with these addresses; they asked in the turn that made the change. Most of these
+    notifications are reminders. The next due come first.
     """
     rows = await tx.execute_fetchall(
         """

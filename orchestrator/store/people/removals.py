@@ -49,15 +49,17 @@ _MAPPER = RowMapper(
 async def put(tx: Tx, removal: PersonRemoval) -> None:
     """Store a request to forget a person in a group, in place of earlier ones about the same person.
 
-    It covers all messages that are stored so far, and the next one.
+    It covers all messages that are stored so far; if it was requested in a chat, also the next one.
     """
     for earlier_removal in await of_person(tx, removal.folder, removal.addresses):
         await finish(tx, earlier_removal)
-    # One more than the newest message: a message by which the person requests it is stored right after this.
+    # A message by which the person requests it in a chat is stored right after this. A request from the
+    # console or the command line has no message, so the next one would be another that the person writes.
+    next_count = 0 if removal.chat_jid is None else 1
     await tx.execute(
         """
         INSERT INTO person_removals (group_folder, addresses_json, chat_jid, by_whom, state, last_seq, at_ms)
-        VALUES (?, ?, ?, ?, ?, (SELECT coalesce(max(seq), 0) + 1 FROM messages), ?)
+        VALUES (?, ?, ?, ?, ?, (SELECT coalesce(max(seq), 0) + ? FROM messages), ?)
         """,
         (
             removal.folder,
@@ -65,6 +67,7 @@ async def put(tx: Tx, removal: PersonRemoval) -> None:
             removal.chat_jid,
             removal.by,
             removal.state,
+            next_count,
             removal.at_ms,
         ),
     )

@@ -155,10 +155,11 @@ class TokenHolder:
 
 
 async def holder_of_token(tx: Tx, token_hash: str) -> TokenHolder | None:
-    """Return the live run that has the token with this hash, with its group and all budgets; None if none
-    has.
+    """Return the live run that has the token with this hash; None if none has.
 
-    A container shows this token to the host's proxies. One SQL statement, because every request needs it.
+    It comes with its running turn, its group and all budgets. Its role is the lower one of the role that the
+    run was started for and that of the turn. A container shows this token to the host's proxies. One SQL
+    statement, because every request needs it.
     """
     # The token of an ended run is refused, whoever has it.
     rows = await tx.execute_fetchall(

@@ -108,7 +108,7 @@ async def note_deletion(tx: Tx, folder: Folder, turn: TurnId, seq: Seq) -> None:
 
 
 async def pending_deletions(tx: Tx, folder: Folder) -> list[PendingDeletion]:
-    """Return the turns with deleted messages that still have to be removed from a group's context.
+    """Return the turns whose deleted messages are still to be removed from a group's stored context.
 
     Each comes with the last of its deleted messages.
     """
@@ -185,7 +185,7 @@ def _deletions_prefix(folder: Folder) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceSnapshot:
-    """All files of a folder at one moment."""
+    """The digest of all files of a folder at one moment, by which a later change is noticed."""
 
     at_ms: int
     digest: str
@@ -193,7 +193,7 @@ class WorkspaceSnapshot:
 
 
 async def last_workspace(tx: Tx, folder: Folder) -> WorkspaceSnapshot | None:
-    """Return the stored snapshot of the files in a group's folder; None if there is none."""
+    """Return the stored time and digest of the files in a group's folder; None if there is none."""
     cursor = await tx.execute("SELECT value FROM router_state WHERE key = ?", (_workspace_key(folder),))
     row = await cursor.fetchone()
     if row is None:
@@ -203,7 +203,7 @@ async def last_workspace(tx: Tx, folder: Folder) -> WorkspaceSnapshot | None:
 
 
 async def note_workspace(tx: Tx, folder: Folder, snapshot: WorkspaceSnapshot) -> None:
-    """Store a snapshot of the files in a group's folder, in place of the earlier one."""
+    """Store the time and digest of the files in a group's folder, in place of the earlier ones."""
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (:key, :value)

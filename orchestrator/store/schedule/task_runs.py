@@ -106,7 +106,8 @@ async def close(
 
 
 async def cancel(tx: Tx, turn_id: TurnId, *, reason: str) -> None:
-    """Record that the task run of this turn was cancelled before it started, and the reason."""
+    """Record that the task run of this queued turn was cancelled, and the reason."""
+    # A run is `running` from the time at which its turn is queued.
     await tx.execute(
         """
         UPDATE task_run_logs SET status = 'cancelled', duration_ms = 0, error = ?

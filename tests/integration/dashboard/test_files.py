@@ -251,7 +251,7 @@ async def test_the_older_shapes_are_taken(home: DashboardHarness, tmp_path: Path
     assert taken.counts()["insights"] == 1
     assert taken.notes == ["i_2: says the same as i_1"]
     assert taken.normalised() == [
-        "created_at was missing: the time of the import (task_001, n_1, i_1)",
+        "created_at was missing: the time of the import (task_001, task_9, n_1 and 1 more)",
         "status archived: completed, and in the history (task_9)",
         "completed_at was missing: the last change of the task (task_9)",
         "type completion_check: progress_check (n_1)",

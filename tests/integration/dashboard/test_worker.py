@@ -765,6 +765,23 @@ async def test_at_40_answers_are_shown_to_the_worker_until_it_has_seen_them(judg
     assert (await judged.questions())[0]["processed_ms"] is not None
 
 
+async def test_an_answer_that_is_replaced_during_a_turn_is_shown_in_the_next_one(judged):
+    await judged.put(a_task(), a_question(task_id="task_001"))
+    judged.is_now("2026-02-09 08:20")
+    assert (await judged.call_tool("answer_question", question_id="q_001", answer="the big hall")).ok
+    await judged.cycle("2026-02-09 08:30")
+    turn, run, _ = await judged.start_worker()
+    judged.is_now("2026-02-09 08:31")
+    assert (await judged.call_tool("answer_question", question_id="q_001", answer="the small hall")).ok
+    await judged.end_worker(turn, run)
+    assert (await judged.questions())[0]["processed_ms"] is None, "the model has not seen the new answer"
+    await judged.cycle("2026-02-09 09:00")
+    turn, run, asked = await judged.start_worker()
+    assert "the small hall" in asked
+    await judged.end_worker(turn, run)
+    assert (await judged.questions())[0]["processed_ms"] is not None
+
+
 async def test_one_worker_at_a_time_looks_at_a_dashboard(judged):
     await judged.put(a_task(blocked_ms=at("2026-02-07 08:30")))
     await judged.cycle("2026-02-09 08:30")
