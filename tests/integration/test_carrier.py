@@ -231,6 +231,34 @@ def test_a_file_that_is_removed_while_files_are_sent_adds_nothing_to_those_the_h
     assert node.host_files == node.files()
 
 
+@pytest.mark.parametrize("becomes", ["link", "folder"])
+def test_a_file_to_be_sent_that_becomes_something_else_ends_no_run(node, monkeypatch, becomes):
+    send, path = carrier_module.send_changes, node.group / "sent.png"
+
+    async def send_once_it_is_replaced(connection, kind, target, tree, changed, **fields):
+        path.unlink()
+        if becomes == "link":
+            path.symlink_to("CLAUDE.md")
+        else:
+            path.mkdir()
+        await send(connection, kind, target, tree, changed, **fields)
+
+    monkeypatch.setattr(carrier_module, "send_changes", send_once_it_is_replaced)
+    node.write_request("1.json", "sent.png")
+    for _ in range(4):
+        node.pass_seconds(2)
+        if node.host.kinds() != ["request"]:
+            node.host.take()
+    assert node.code is None
+
+    if becomes == "link":
+        path.unlink()
+    else:
+        path.rmdir()
+    take_all(node)
+    assert node.stored_requests.keys() == {"1.json"}
+
+
 def test_a_runner_ends_with_its_carrier(node):
     say(node, kind="ack", n=1)
     node.host.send("bye")
