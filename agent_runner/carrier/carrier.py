@@ -308,6 +308,7 @@ class Carrier:
                 connection, welcome = await self._carrier_order.connect(
                     is_hardened=is_hardened(),
                     is_started=self._state is not CarrierState.LAYING,
+                    change=self._incoming.last_change,
                     **problem,
                 )
             except (ConnectionLost, OSError, TimeoutError) as error:
@@ -356,7 +357,7 @@ class Carrier:
         Work that must not delay the next message runs in a task of `tasks`.
         """
         match message.kind:
-            case "tree" | "file" | "change":
+            case "tree" | "file" | "change" | "change_end":
                 await self._incoming.handle(message)
             case "laid":
                 # In a task of its own: files arrive while others are still being requested.
