@@ -31,6 +31,7 @@ another container.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -83,6 +84,12 @@ A process that the agent left behind may hold them open.
 """
 GRACE_SECONDS = 2.0
 """Seconds that the runner may take to end after the container got SIGTERM; then it is killed."""
+REPLACED_FILE_ERRORS = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EACCES}
+)
+"""Numbers of errors of opening a file that was found: it was removed since, is no plain file any more, or may
+not be read any more.
+"""
 BROKEN_CODE, REFUSED_CODE = 70, 75
 """Exit codes of the container when the carrier fails, and when the host refuses the run or stays away."""
 
@@ -299,7 +306,10 @@ class Carrier:
         while True:
             try:
                 connection, welcome = await self._carrier_order.connect(
-                    is_hardened=is_hardened(), is_started=self._state is not CarrierState.LAYING, **problem
+                    is_hardened=is_hardened(),
+                    is_started=self._state is not CarrierState.LAYING,
+                    change=self._incoming.last_change,
+                    **problem,
                 )
             except (ConnectionLost, OSError, TimeoutError) as error:
                 log.warning("no connection to the host: %s", error)
@@ -347,7 +357,7 @@ class Carrier:
         Work that must not delay the next message runs in a task of `tasks`.
         """
         match message.kind:
-            case "tree" | "file" | "change":
+            case "tree" | "file" | "change" | "change_end":
                 await self._incoming.handle(message)
             case "laid":
                 # In a task of its own: files arrive while others are still being requested.
@@ -582,13 +592,16 @@ class Carrier:
                     return
                 link.staged = asyncio.get_running_loop().create_future()
                 for target, changes in changed.items():
-                    # A file may have been removed since it was found. The rest of its directory is not sent
-                    # then: the host misses it, drops all files of this search, and answers `stale`. A new
-                    # search before that answer would make the host mix the files of both.
-                    with suppress(FileNotFoundError):
+                    try:
                         await send_changes(
                             link.connection, "stage", target, self._trees.path_of(target), changes, n=n
                         )
+                    except OSError as error:
+                        # The rest of its directory is not sent then: the host misses it, drops all files of
+                        # this search, and answers `stale`. A new search before that answer would make the
+                        # host mix the files of both.
+                        if error.errno not in REPLACED_FILE_ERRORS:
+                            raise
                 # From here on the host may have the changes, even if the connection breaks before it answers.
                 # Without this, a file that then gets its earlier content back would not be sent again.
                 self._trees.mark_uncertain(changed)

@@ -25,6 +25,8 @@ class IncomingFiles:
         """Map target and path of each file that has not arrived whole to the parts that have arrived."""
         self._missing: set[tuple[str, str]] = set()
         """Target and path of each file that the container lacks."""
+        self.last_change = ""
+        """The mark of the last change of which all has arrived; the next hello names it."""
         self._file_arrived = asyncio.Event()
         """Set when a file has arrived."""
 
@@ -51,11 +53,13 @@ class IncomingFiles:
         self._incoming.clear()
 
     async def handle(self, message: CarrierMessage) -> None:
-        """Apply a message about the files of the run: `tree`, `change` or `file`."""
+        """Apply a message about the files of the run: `tree`, `change`, `change_end` or `file`."""
         if message.kind == "tree":
             await self._handle_tree(message)
         elif message.kind == "change":
             await self._handle_change(message)
+        elif message.kind == "change_end":
+            self.last_change = message.text("mark")
         else:
             await self._handle_file(message)
 

@@ -64,19 +64,27 @@ class LocalTrees:
         return needed
 
     def change(self, target: str, changed: Changes) -> None:
-        """Apply the host's changes of the tree `target`; the contents of changed files follow. Blocks."""
+        """Apply the host's changes of the tree `target`; the contents of changed files follow. Blocks.
+
+        The files are recorded by `put_file`: if a content is lost with the connection, the file that is here
+        still is no change of the agent.
+        """
         with trees.opened_root(self.path_of(target)) as root:
             _apply_without_files(root, changed)
         if target in self._writable:
-            _apply_to_tree(self._writable[target], changed)
+            put = {path: entry for path, entry in changed.put.items() if entry.kind != "file"}
+            _apply_to_tree(self._writable[target], Changes(changed.removed, put))
 
     def put_file(self, target: str, path: str, entry: Entry, source: Any) -> None:
         """Put a file with the content of `source`, an open file, in place at a path of the tree `target`.
 
-        Blocks. Raises `StaleFile` if the content is not that of `entry`.
+        Blocks. From then on it counts as the file that the host has. Raises `StaleFile` if the content is not
+        that of `entry`.
         """
         with trees.opened_root(self.path_of(target)) as root:
             trees.put_file(root, path, entry, source.read)
+        if target in self._writable:
+            self._writable[target][path] = entry
 
     def find_changes(self) -> dict[str, Changes]:
         """Return the agent's changes that the host does not have, by target. Blocks.

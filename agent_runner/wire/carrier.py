@@ -11,6 +11,7 @@ control, or one connection of the agent to a proxy of the host. The kinds of mes
 | `tree` | a tree, or a part of it: `target`, `entries` by path, `is_last`, `is_whole`, `is_writable` |
 | `file` | a file of a tree: `target`, `path`, and its bytes in one or more payloads; `is_last` |
 | `change` | a tree has changed on the host: `target`, `removed`, `put`; its changed files follow |
+| `change_end` | all of a change was sent: `mark`, by which the next hello names the last that has arrived |
 | `laid` | all trees were described: the carrier may request files |
 | `start` | all files have arrived: `environment`, `ports`; the payload is the order |
 | `took` | a request file was stored: `box`, `name` |
@@ -22,7 +23,7 @@ control, or one connection of the agent to a proxy of the host. The kinds of mes
 
 | from the carrier | |
 | --- | --- |
-| `hello` | `v`, `token`, `port` of a proxy or none, `is_hardened`, `is_started`, `problem` of its disk |
+| `hello` | `v`, `token`, `port` of any proxy, `is_hardened`, `is_started`, `problem` of its disk, `change` |
 | `need` | the files of a tree that the carrier lacks: `target`, `paths` |
 | `ready` | all files have arrived |
 | `out`, `err` | bytes of stdout from offset `at`, or of stderr |

@@ -470,9 +470,12 @@ def open_file(directory_fd: int, name: str) -> Iterator[Any]:
     """
     # Without O_NONBLOCK, opening a pipe would wait for a writer.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(name, flags, dir_fd=directory_fd), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "no plain file", name)
+    descriptor = os.open(name, flags, dir_fd=directory_fd)
+    # Before `fdopen`, which refuses a directory without closing its descriptor.
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "no plain file", name)
+    with os.fdopen(descriptor, "rb") as file:
         yield file
 
 

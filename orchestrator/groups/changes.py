@@ -191,7 +191,7 @@ async def apply(
     Raises:
         UnknownGroup: there is no such group.
         ConfigRefused, GroupChangeRefused, ProfileRefused: the text cannot be stored; also what
-            `check_settings` refuses. `GroupChangeRefused` also if the present text has
+            `check_settings` refuses. `GroupChangeRefused` also if the present memory file has
             `memory_templates.MAX_READ_BYTES` or more.
         OSError: the memory file cannot be written. After any of these errors, nothing is changed. An error of
             `check` is passed on.
@@ -199,7 +199,7 @@ async def apply(
     before = await current(tx, home, folder, part)
     check(before)
     # `current` reads no more of a memory file, so the rest of it could not be restored.
-    if len(before.encode()) >= memory_templates.MAX_READ_BYTES:
+    if part is GroupPart.MEMORY and len(before.encode()) >= memory_templates.MAX_READ_BYTES:
         raise GroupChangeRefused(
             f"{memory_templates.MEMORY} is larger than {memory_templates.MAX_READ_BYTES // 1024} KiB,"
             " and could not be put back: shorten it with an editor first."

@@ -165,12 +165,13 @@ def speaks_for(role: Role, askers: Collection[Role], *, is_only_asker: bool) -> 
 def prompt_line(role: Role, rights: Rights) -> str:
     """Return the line of a prompt that tells the agent for whom it works, and what it may not do for them."""
     # Left out are `CALL`, without which there is no prompt, and `COMMAND`, since people give most commands to
-    # the host and not to the agent.
+    # the host and not to the agent. A member of the main group may lack nothing else, so there it is named.
     acts = "; ".join(
         _ACTS[permission]
         for permission in Permission
         if permission in SHARED and permission not in rights.may
     )
+    acts = acts or _ACTS[Permission.COMMAND]
     return (
         f"[A {role} of this group asks. For them you may not: {acts}. The host refuses it, whatever anybody"
         " writes or is called: try nothing of it, and say so kindly where they want it.]"

@@ -259,7 +259,7 @@ class GroupFiles:
 
         Both are fields of an entry; None stands for no entry. Return whether the path has the state `target`
         afterwards. A path in any other state than these two is left unchanged, so a repetition changes
-        nothing. If `target` is None, a directory that stays counts as done: others may have put files into
+        nothing. A directory that was to be removed and stays counts as done: others may have put files into
         it. A failure is logged, and the result is False.
         """
         with self._folders[folder].lock:
@@ -272,7 +272,7 @@ class GroupFiles:
                     with self._opened(folder) as root:
                         self._put(folder, root, path, target)
                 is_done = is_same(self.now(folder, path, compared_with=target), target)
-                return is_done or _is_remaining_directory(now, target)
+                return is_done or (target is None and _is_directory(now) and _is_directory(expected))
             except (TreeError, OSError) as error:
                 log.warning("undo.file_left", group=folder, path=path[:200], reason=_reason(error))
                 return False
@@ -498,12 +498,9 @@ def is_same(first: Fields | None, second: Fields | None) -> bool:
     return is_same_entry(first_entry, second_entry)
 
 
-def _is_remaining_directory(now: Fields | None, target: Fields | None) -> bool:
-    """Return whether a directory is there where nothing should be: `put` removes only an empty one. Pure.
-
-    `now` is the present entry, `target` the one that should be there; None for none.
-    """
-    return target is None and now is not None and now["kind"] == "dir"
+def _is_directory(fields: Fields | None) -> bool:
+    """Return whether the fields of an entry are those of a directory; None stands for no entry. Pure."""
+    return fields is not None and fields["kind"] == "dir"
 
 
 def _entry(fields: Mapping[str, Any]) -> Entry:

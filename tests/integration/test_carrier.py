@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import io
 import json
 
 import pytest
@@ -11,6 +13,7 @@ from agent_runner.carrier import carrier as carrier_module
 from agent_runner.carrier import requests
 from agent_runner.carrier.local_trees import LocalTrees
 from agent_runner.wire.carrier import REQUEST_NAME
+from agent_runner.wire.trees import Changes, Entry
 from tests.support.carrier_node import ABANDONED_SECONDS, GROUP, MAX_OUTPUT_BYTES, CarrierNode
 
 
@@ -191,6 +194,23 @@ def test_a_removed_file_that_the_host_may_have_lost_is_sent_when_it_comes_again(
     assert changed.put.keys() == {"a.md"}
 
 
+def test_a_change_of_the_host_whose_content_was_lost_is_no_change_of_the_agent(tmp_path):
+    def entry(text: bytes) -> Entry:
+        return Entry("file", 0o644, len(text), hashlib.sha256(text).hexdigest())
+
+    trees = LocalTrees(tmp_path)
+    path = tmp_path / "group" / "a.md"
+    path.parent.mkdir()
+    path.write_bytes(b"old")
+    path.chmod(0o644)
+    trees.update_tree(GROUP, {"a.md": entry(b"old")}, is_whole=True, is_writable=True)
+    trees.change(GROUP, Changes((), {"a.md": entry(b"newer"), "b.md": entry(b"b")}))
+    assert trees.find_changes() == {}
+
+    trees.put_file(GROUP, "a.md", entry(b"newer"), io.BytesIO(b"newer"))
+    assert trees.find_changes() == {}
+
+
 def test_a_file_that_is_removed_while_files_are_sent_adds_nothing_to_those_the_host_has(node, monkeypatch):
     send, tries = carrier_module.send_changes, []
 
@@ -209,6 +229,34 @@ def test_a_file_that_is_removed_while_files_are_sent_adds_nothing_to_those_the_h
     assert len(tries) == 2
     assert b"turn_end" in node.host.heard
     assert node.host_files == node.files()
+
+
+@pytest.mark.parametrize("becomes", ["link", "folder"])
+def test_a_file_to_be_sent_that_becomes_something_else_ends_no_run(node, monkeypatch, becomes):
+    send, path = carrier_module.send_changes, node.group / "sent.png"
+
+    async def send_once_it_is_replaced(connection, kind, target, tree, changed, **fields):
+        path.unlink()
+        if becomes == "link":
+            path.symlink_to("CLAUDE.md")
+        else:
+            path.mkdir()
+        await send(connection, kind, target, tree, changed, **fields)
+
+    monkeypatch.setattr(carrier_module, "send_changes", send_once_it_is_replaced)
+    node.write_request("1.json", "sent.png")
+    for _ in range(4):
+        node.pass_seconds(2)
+        if node.host.kinds() != ["request"]:
+            node.host.take()
+    assert node.code is None
+
+    if becomes == "link":
+        path.unlink()
+    else:
+        path.rmdir()
+    take_all(node)
+    assert node.stored_requests.keys() == {"1.json"}
 
 
 def test_a_runner_ends_with_its_carrier(node):

@@ -14,6 +14,7 @@ from orchestrator.domain.values import Folder
 from orchestrator.groups import changes, memory_templates
 from orchestrator.groups.changes import GroupChangeRefused, diff
 from orchestrator.groups.name_and_trigger import GroupProfile, ProfileRefused
+from orchestrator.groups.roles import MAX_PEOPLE
 from orchestrator.store.groups import changes as group_changes
 from orchestrator.store.groups import groups
 from orchestrator.store.groups.changes import MAX_CHANGES, GroupPart, UnknownGroupChange
@@ -182,6 +183,16 @@ async def test_a_memory_too_large_to_be_kept_whole_is_not_replaced(store_harness
     (home / "groups" / "family" / "CLAUDE.md").write_text("x" * (memory_templates.MAX_READ_BYTES + 1))
     with pytest.raises(GroupChangeRefused, match="64 KiB"):
         await put(store_harness, home, MEMORY, "mine")
+
+
+async def test_settings_larger_than_a_memory_file_may_be_are_replaced(store_harness, home):
+    people = {f"{number}{'9' * 100}@s.whatsapp.net": "guest" for number in range(MAX_PEOPLE)}
+    await put(store_harness, home, SETTINGS, json.dumps({"people": people}))
+    (large,) = await kept(store_harness)
+    await put(store_harness, home, SETTINGS, '{"cpus": 2}')
+
+    assert len(await kept(store_harness)) == 2
+    assert large["added"] >= MAX_PEOPLE
 
 
 async def test_the_oldest_changes_of_each_part_are_forgotten(store_harness, home):

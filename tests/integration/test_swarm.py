@@ -372,6 +372,52 @@ until('../ipc/replies/r.json')
     assert text.endswith(b"tasks told\n")
 
 
+async def test_what_was_lost_with_a_connection_is_sent_again_before_the_turn_that_needs_it(host):
+    script = """
+frame(1, 'ready')
+until('../ipc/input/turn.json')
+print(pathlib.Path('told.md').read_text(), pathlib.Path('old.md').read_text())
+"""
+    lost = []
+
+    async def lose(kind, payload=b"", **fields):
+        lost.append((kind, fields.get("path")))
+
+    async with host.running(script) as (_, container), aclosing(container.output()) as output:
+        text = await anext(output)
+        connection = container.session._connection
+        connection.send = lose
+        (host.group / "told.md").write_text("told")
+        (host.group / "old.md").write_text("changed")
+        (host.home / "input" / "turn.json").write_text("{}")
+        await eventually(lambda: ("file", "turn.json") in lost, "all is on its way")
+        connection.close()
+        async for chunk in output:
+            text += chunk
+
+    assert text.endswith(b"told changed\n")
+
+
+async def test_what_arrived_before_a_connection_broke_is_not_put_over_the_work_of_the_agent(host):
+    script = """
+frame(1, 'ready')
+until('../ipc/input/turn.json')
+pathlib.Path('told.md').write_text('mine')
+pathlib.Path('begun').touch()
+until('../ipc/input/again.json')
+print(pathlib.Path('told.md').read_text())
+"""
+    async with host.running(script) as (_, container):
+        connection = container.session._connection
+        (host.group / "told.md").write_text("told")
+        (host.home / "input" / "turn.json").write_text("{}")
+        await appears(host.workspace / "group" / "begun")
+        connection.close()
+        await eventually(lambda: container.session._connection not in (None, connection), "it is back")
+        (host.home / "input" / "again.json").write_text("{}")
+        assert (await all_of(container)).endswith(b"mine\n")
+
+
 async def test_what_a_turn_needs_is_sent_first_also_where_both_are_written_during_a_look(host, monkeypatch):
     read, send_file, sent = SharedTree.read, carrier_wire.send_file, []
     is_armed = threading.Event()

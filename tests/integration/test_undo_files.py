@@ -625,6 +625,18 @@ async def test_a_file_that_is_written_while_it_is_put_back_is_left(undo: UndoHar
     assert (folder / "a").read_text() == "by whoever still runs"
 
 
+async def test_a_folder_in_place_of_a_file_that_was_to_be_removed_is_named(undo: UndoHarness) -> None:
+    turn = await undo.turn(writes=lambda at: (at / "a").write_text("made"))
+    await caught_up(undo)
+    await undo.undo(turn.id)
+    (undo.folder() / "a").unlink()
+    (undo.folder() / "a").mkdir()
+    await caught_up(undo)
+    (told,) = await undo.store.rows("SELECT text FROM outbox ORDER BY id DESC LIMIT 1")
+    assert told["text"].startswith("⚠️ I could not put back: the file “a”.")
+    assert contents(undo.folder()) == {"a": ("dir", b"")}
+
+
 async def test_a_large_folder_that_is_still_compared_is_waited_for_elsewhere(
     undo: UndoHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,3 +85,9 @@ def test_a_turn_is_stopped_by_who_asked_or_by_somebody_above(role, askers, is_on
 def test_settings_that_cannot_be_read_leave_everybody_a_guest():
     config = settings.of(a_group(container_config={"people": {"a": "king"}}))
     assert role_of(PHONE, config=config) is Role.GUEST
+
+
+def test_the_prompt_of_a_member_who_lacks_only_commands_names_them():
+    line = roles.prompt_line(Role.MEMBER, RULES[Role.MEMBER])
+    assert "For them you may not: give commands. The host" in line
+    assert "command" not in roles.prompt_line(Role.GUEST, RULES[Role.GUEST])

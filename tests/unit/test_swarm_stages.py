@@ -9,7 +9,7 @@ import pytest
 
 from agent_runner.wire.trees import Changes, Entry
 from orchestrator.containers.swarm import group_files
-from orchestrator.containers.swarm.group_files import PLAN, Stages
+from orchestrator.containers.swarm.group_files import PLAN, RUN_FILE, RunFiles, Stages
 
 
 def sealed(directory: Path, n: int) -> Stages:
@@ -67,3 +67,11 @@ def test_what_an_earlier_version_left_of_a_stage_that_was_done_is_no_stage(tmp_p
     assert stages.sealed() == []
     stages.open(4).seal()
     assert stages.sealed() == [4]
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", '{"shared": [["/t"]], "boxes": {}}', '{"shared": [], "boxes": []}']
+)
+def test_a_damaged_record_of_a_runs_folders_counts_as_missing(tmp_path: Path, text: str) -> None:
+    (tmp_path / RUN_FILE).write_text(text)
+    assert RunFiles.read(tmp_path) is None

@@ -179,3 +179,15 @@ def test_a_file_is_read_again_only_when_it_changed(tmp_path, monkeypatch):
         first = trees.scan(root, cache)
         monkeypatch.setattr(trees, "open_file", None)  # opening any would fail
         assert trees.scan(root, cache) == first
+
+
+def test_a_folder_in_place_of_a_file_is_refused_and_leaves_no_descriptor_open(tmp_path):
+    (tmp_path / "sub").mkdir()
+    before = sorted(Path("/proc/self/fd").iterdir())
+    with (
+        pytest.raises(OSError, match="no plain file"),
+        trees.opened_root(tmp_path) as root,
+        trees.opened(root, "sub"),
+    ):
+        pass
+    assert sorted(Path("/proc/self/fd").iterdir()) == before

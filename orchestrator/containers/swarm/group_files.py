@@ -295,23 +295,23 @@ class RunFiles:
     def read(cls, directory: Path) -> RunFiles | None:
         """Return what `write_record` recorded in a run's directory. Blocks.
 
-        None if the record is missing, cannot be read, or is no JSON.
+        None if the record is missing, cannot be read, or is damaged.
         """
         try:
             record = json.loads((directory / RUN_FILE).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            shared = {}
+            for target, source, is_writable, single_file in record["shared"]:
+                key = target if single_file is None else f"{target}#{single_file}"
+                shared[key] = SharedTree(target, Path(source), is_writable, single_file)
+            return cls(
+                shared=shared,
+                mailboxes={name: Path(path) for name, path in record["boxes"].items()},
+                stages=Stages(directory),
+                # An older version did not record it: every run of that version used its group's volume.
+                uses_group_volume=record.get("keeps", True),
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
-        shared = {}
-        for target, source, is_writable, single_file in record["shared"]:
-            key = target if single_file is None else f"{target}#{single_file}"
-            shared[key] = SharedTree(target, Path(source), is_writable, single_file)
-        return cls(
-            shared=shared,
-            mailboxes={name: Path(path) for name, path in record["boxes"].items()},
-            stages=Stages(directory),
-            # An older version did not record it: every run of that version used its group's volume.
-            uses_group_volume=record.get("keeps", True),
-        )
 
     @property
     def writable(self) -> dict[str, Path]:

@@ -9,8 +9,10 @@ session.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,7 @@ from agent_runner.wire.carrier import (
     send_file,
 )
 from agent_runner.wire.files import write_whole
-from agent_runner.wire.trees import Changes, HashCache, StaleFile, Tree, TreeError
+from agent_runner.wire.trees import Changes, Entry, HashCache, StaleFile, Tree, TreeError
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.file_watch import WatchHandler
 from orchestrator.base.rate_limits import BYTES_A_SECOND, BYTES_AT_ONCE, TokenBucket
@@ -69,6 +71,18 @@ BOX_FULL_PAUSE_SECONDS = 0.2
 """Seconds between two looks at a full mailbox."""
 SETTLE_PAUSE_SECONDS = 0.02
 """Seconds between two tries to put stages in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentChange:
+    """A change of a folder that was sent to the container, and may be lost if the connection breaks."""
+
+    mark: str
+    """Identifies the change: the container's next hello names the last one that has arrived."""
+    shared: SharedTree
+    before: dict[str, Entry | None]
+    """The entries that the container had at the changed paths; None for a path that it had not."""
+    put: dict[str, Entry]
 
 
 class CarrierSession:
@@ -127,6 +141,8 @@ class CarrierSession:
         """The task that serves the present connection."""
         self._stage: OpenStage | None = None
         """The stage whose files are being received."""
+        self._sent: list[SentChange] = []
+        """The changes that were sent over the present connection, oldest first."""
         self._files_lock = asyncio.Lock()
         self._changed = asyncio.Event()
         """Set when the host's files may have changed."""
@@ -177,7 +193,7 @@ class CarrierSession:
                 else:
                     self.has_started.set()
                     with self._silence.handling():
-                        await self._take_files_as_sent()
+                        await self._take_files_as_sent(hello)
                 tasks.create_task(self._send_changes_forever(connection), name=f"carrier-files:{self.run_id}")
                 while True:
                     message = await connection.receive()
@@ -310,19 +326,43 @@ class CarrierSession:
                 if path in shared.base:
                     await send_file(connection, shared.source, target, path, shared.base[path])
 
-    async def _take_files_as_sent(self) -> None:
+    async def _take_files_as_sent(self, hello: CarrierMessage) -> None:
         """Prepare the sending of changes to a container that has its files already.
 
         If an earlier host has sent them, they are taken to be the host's present ones (`SharedTree.base`), so
         that only later changes are sent. All files of the folders that the host writes to while the agent
-        works are sent again. Before that, the files of completed turns are put in place.
+        works are sent again, and so are changes that were lost with the last connection, as `hello` shows.
+        Before that, the files of completed turns are put in place.
         """
         await self.settle()
+        self._take_back_lost_changes(hello)
         for key, shared in self.files.shared.items():
             if shared.target in LIVE_TARGETS:
                 shared.base = {}  # files may have been written meanwhile, so all are sent again
             elif shared.base is None:  # neither sent by this host, nor set here for an earlier connection
                 shared.base = await asyncio.to_thread(shared.read, self._cache(key))
+
+    def _take_back_lost_changes(self, hello: CarrierMessage) -> None:
+        """Record that the container lacks the changes which it did not receive over the last connection.
+
+        `hello` has the mark of the last change that has arrived.
+        """
+        sent, self._sent = self._sent, []
+        last_mark = hello.fields.get("change")
+        if last_mark is None:  # a carrier of an older version does not name it
+            return
+        for change in reversed(sent):  # the newest first: an older one may have changed the same path
+            if change.mark == last_mark:
+                return
+            base = change.shared.base
+            for path, entry in change.before.items():
+                # A path that the container has changed since is left as it is.
+                if base is None or base.get(path) != change.put.get(path):
+                    continue
+                if entry is None:
+                    base.pop(path, None)
+                else:
+                    base[path] = entry
 
     async def _send_changes_forever(self, connection: CarrierConnection) -> None:
         """Send changes of the host's files to the container, whenever there are any, until cancelled."""
@@ -342,10 +382,16 @@ class CarrierSession:
     async def _send_changes(self, connection: CarrierConnection) -> None:
         """Send the changes in the host's files since the last call.
 
-        They are then taken to be in the container: it does not confirm them.
+        They are then taken to be in the container, until the hello of the next connection shows that they
+        were lost.
         """
         for shared, now, changed in await asyncio.to_thread(self._changed_trees):
             await send_changes(connection, "change", shared.target, shared.source, changed)
+            if shared.target not in LIVE_TARGETS:  # all files of these are sent again anyway
+                mark, base = secrets.token_hex(8), shared.base or {}
+                await connection.send("change_end", mark=mark)
+                before = {path: base.get(path) for path in (*changed.removed, *changed.put)}
+                self._sent.append(SentChange(mark, shared, before, changed.put))
             shared.base = now
 
     def _changed_trees(self) -> list[tuple[SharedTree, Tree, Changes]]:
