@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -71,6 +72,10 @@ BOX_FULL_PAUSE_SECONDS = 0.2
 """Seconds between two looks at a full mailbox."""
 SETTLE_PAUSE_SECONDS = 0.02
 """Seconds between two tries to put stages in place."""
+
+
+MAX_SENT_CHANGES = 1000
+"""Changes of one connection that are remembered until the next: more than can be in flight when it breaks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +146,8 @@ class CarrierSession:
         """The task that serves the present connection."""
         self._stage: OpenStage | None = None
         """The stage whose files are being received."""
-        self._sent: list[SentChange] = []
-        """The changes that were sent over the present connection, oldest first."""
+        self._sent: deque[SentChange] = deque(maxlen=MAX_SENT_CHANGES)
+        """The newest changes that were sent over the present connection, oldest first."""
         self._files_lock = asyncio.Lock()
         self._changed = asyncio.Event()
         """Set when the host's files may have changed."""
@@ -347,7 +352,8 @@ class CarrierSession:
 
         `hello` has the mark of the last change that has arrived.
         """
-        sent, self._sent = self._sent, []
+        sent = list(self._sent)
+        self._sent.clear()
         last_mark = hello.fields.get("change")
         if last_mark is None:  # a carrier of an older version does not name it
             return
