@@ -544,9 +544,10 @@ def _forget_in_context(
 ) -> None:
     """Remove a person's name from a group's stored context and its snapshots. Blocks.
 
-    Decisions and lines of the summary with the name are removed, and both added to `counts` as decisions. In
-    plans, the name is replaced; `ai_session`, the workflow's copy of other fields, is emptied if the workflow
-    has the name. If more than `MAX_BY_NAME` decisions and lines have it, nothing changes.
+    Decisions and lines of the summary with the name are removed, and both added to `counts["decision"]`, as
+    the report has one number for the two. In plans, the name is replaced; `ai_session`, the workflow's copy
+    of other fields, is emptied if the workflow has the name. If more than `MAX_BY_NAME` decisions and lines
+    of the context have the name, nothing changes.
     """
     if not facts.searched_names:
         return
@@ -556,15 +557,18 @@ def _forget_in_context(
     # A name in so many lines is an ordinary word: somebody called "the" could empty a memory.
     if named_count > MAX_BY_NAME:
         return
-    counts["decision"] += named_count
+    # The context and its snapshots have many lines in common: each counts once.
+    removed_decisions: set[str] = set()
+    removed_lines: set[str] = set()
 
     def without_name(context: Context) -> Context:
-        """Return a context without decisions and summary lines that have the name."""
+        """Return a context without decisions and summary lines that have the name; note what is removed."""
         memory, conversation = context.memory, context.conversation
-        decisions = tuple(each for each in memory.last_decisions if not facts.has_name(each))
-        summary = "\n".join(
-            each for each in conversation.running_summary.splitlines() if not facts.has_name(each)
-        )
+        lines = conversation.running_summary.splitlines()
+        removed_decisions.update(filter(facts.has_name, memory.last_decisions))
+        removed_lines.update(filter(facts.has_name, lines))
+        decisions = tuple(each for each in memory.last_decisions if each not in removed_decisions)
+        summary = "\n".join(each for each in lines if each not in removed_lines)
         if decisions == memory.last_decisions and summary == conversation.running_summary:
             return context
         return context.model_copy(
@@ -592,6 +596,7 @@ def _forget_in_context(
         draft.workflow = workflow_without_name(draft.workflow)
         draft.context = without_name(draft.context)
         manager.files.snapshots.rewrite(without_name, workflow_without_name)
+    counts["decision"] += len(removed_decisions) + len(removed_lines)
 
 
 def _plan_without_name(plan: Plan, facts: RemovalFacts) -> Plan:

@@ -275,15 +275,15 @@ def _read_entries(file: BinaryIO, limits: TranscriptLimits) -> Transcript:
 def _short_enough_lines(file: BinaryIO, limits: TranscriptLimits) -> Iterator[bytes]:
     """Yield the lines of a file that have at most `line_bytes`; longer ones are skipped.
 
-    Reading stops after `file_bytes`, because the file may grow meanwhile.
+    Reading stops after `file_bytes`, because the file may grow meanwhile; a line that this cuts is skipped.
     """
     remaining = limits.file_bytes
     # `readline` returns a line that is too long in pieces. This says whether the next piece continues one.
     is_continuation = False
-    while remaining > 0 and (piece := file.readline(min(remaining, limits.line_bytes))):
+    while remaining > 0 and (piece := file.readline(max_bytes := min(remaining, limits.line_bytes))):
         remaining -= len(piece)
-        # A shorter piece without a line break is the last line of the file, or the last that is read of it.
-        is_whole = piece.endswith(b"\n") or len(piece) < limits.line_bytes
+        # A shorter piece without a line break is the last line of the file.
+        is_whole = piece.endswith(b"\n") or len(piece) < max_bytes
         if is_whole and not is_continuation:
             yield piece
         is_continuation = not is_whole
