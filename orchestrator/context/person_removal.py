@@ -201,7 +201,7 @@ class PersonRemovals:
         files cannot be written; then the chat that waits for it and the owner are notified once.
 
         Raises:
-            ExceptionGroup: removals failed for another reason; all others were carried out.
+            ExceptionGroup: removals failed for an unexpected reason; the others were tried.
             StoreError: the database failed; the remaining removals were not tried.
         """
         failures: list[Exception] = []
@@ -387,8 +387,8 @@ async def _searched_names(
 async def _forget_messages(tx: Tx, facts: RemovalFacts) -> None:
     """Delete the person's names, and the texts of their messages and of answers to this person alone.
 
-    Their votes in polls, their names in the results of polls, and the summaries of tool calls in turns in
-    which nobody else asked are deleted, too.
+    Their votes in polls, their names in the answers to questions of the dashboard, and the summaries of tool
+    calls in turns in which nobody else asked are deleted, too.
     """
     folder = facts.group.folder
     # The turns are noted, so that the stored context, made of the same messages, loses these texts later.
@@ -401,7 +401,7 @@ async def _forget_messages(tx: Tx, facts: RemovalFacts) -> None:
         if turn_id is not None:
             await sessions.note_deletion(tx, folder, turn_id, answer.seq)
     addresses = {message.sender for message in facts.messages} | facts.removal.addresses
-    # This also deletes the texts of the messages.
+    # Despite its name, this also deletes the texts of the messages.
     await person_records.forget_names(tx, folder, addresses, [message.seq for message in facts.messages])
     await person_records.forget_calls(tx, facts.turn_ids)
     await polls.forget_person(tx, folder, addresses)
@@ -678,8 +678,10 @@ def without_person(text: str, facts: RemovalFacts) -> str:
 
         Any other message stays, without a quote of a message of the person.
         """
+        # The name alone proves nothing: others may have the same one. So the text has to be theirs, too.
         is_by_them = person_names.folded(unescape(match["sender"])) in names
-        if is_by_them and is_theirs(match["body"], is_cut=match["end"] != "</message>"):
+        is_cut = match["end"] != "</message>"  # the archive ends a long prompt within a message
+        if is_by_them and is_theirs(match["body"], is_cut=is_cut):
             return ""
         if match["quote"] and is_theirs(match["quoted"], is_cut=False):
             return match[0].replace(match["quote"], "")

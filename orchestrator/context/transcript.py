@@ -113,11 +113,12 @@ def read(
 ) -> Transcript:
     """Return the messages of a group's session, from the file that the agent's program wrote. Blocks.
 
-    `sessions` is `data/sessions`, `folder` the group's folder. The state of the result says if the file is
-    missing, or must not be used.
+    `sessions` is `data/sessions`, `folder` the group's folder. If several of the agent's working directories
+    have a file of the session, the one with the most messages counts. The state of the result says if the
+    file is missing, or must not be used, as when the group's own directories cannot be entered.
 
     Raises:
-        OSError: the host cannot read its own directories, or has too many files open.
+        OSError: `sessions`, the list of working directories or an opened file cannot be read.
         TimeoutError: reading took longer than the limit.
     """
     limits = limits or TranscriptLimits()

@@ -243,7 +243,8 @@ class Delivery:
         if not parts:
             await self._finish(outgoing, OutboxState.SKIPPED, error="nothing in it was for people")
             return
-        # Without a channel nothing is sent now, so nothing counts as what it cannot show.
+        # Without a channel, `_attempt` only records that. All features are assumed then, so that a poll does
+        # not become a text because its messenger is off.
         features = channel.features if channel else frozenset(Feature)
         # Committed before the send: a host that finds the state "sending" knows that it may have arrived
         # already.
@@ -260,9 +261,10 @@ class Delivery:
     async def _attempt(self, channel: Channel | None, outgoing: Outgoing, text: str, links: _Links) -> None:
         """Send the `text` of the message `outgoing` once, and record the result.
 
-        The result is that it was sent, that it is tried again later, or that it is given up. A poll that the
-        chat refuses is tried again as a text. `channel` is None if the chat's messenger is not set up.
-        `links` are the quote, the mention and more to send with it.
+        The result is that it was sent, that it is tried again later, or that it is given up: as DEAD if it
+        was refused, as UNKNOWN if it may have arrived. A poll that the chat refuses is tried again as a text.
+        `channel` is None if the chat's messenger is not set up. `links` are the quote, the mention and more
+        to send with it.
         """
         # The number of requested pauses is forgotten, unless this attempt ends with such a pause, too.
         pauses = self._pauses.pop(outgoing.id, 0)
@@ -274,8 +276,11 @@ class Delivery:
                 return
             await self._finish(outgoing, OutboxState.DEAD, error=str(error), notifies_chat=error.is_chat_fine)
         except OutcomeUnknown as error:
+            # On the channels in `_resends`, the owner prefers a message that comes twice to one that is lost.
             if channel is not None and channel.name in self._resends:
-                # A channel that is not idempotent has noted which parts were sent: those are not sent again.
+                # An idempotent channel raises this if it cannot find out what became of the first attempt; so
+                # the next one counts as the first and is sent, not looked up again. Any other channel has
+                # noted which parts were sent, and does not send those again.
                 is_idempotent = Feature.IDEMPOTENT in channel.features
                 await self._try_later(
                     outgoing, str(error), end=OutboxState.UNKNOWN, forgets_tries=is_idempotent
