@@ -198,6 +198,21 @@ async def test_none_of_a_long_one_is_sent_after_its_end(numbers: Polls) -> None:
     assert [(row["state"], row["attempts"]) for row in rows] == [("skipped", 0)]
 
 
+async def test_none_of_a_long_one_that_was_tried_is_sent_after_its_end(numbers: Polls) -> None:
+    channel = numbers.channel
+    assert isinstance(channel, ScriptedChannel)
+    channel.max_text_chars = 20
+    channel.will(CHAT, ChannelDown("no line"))
+    await numbers.turn({**ASK, "until": "2h"}, text="@Andy ask them")
+    async with numbers.store.delivering(channel):
+        numbers.store.wakeups.outbox.set()
+        await until(lambda: bool(channel.attempts), "the first part was tried")
+    numbers.store.clock.wall_ms += 2 * 3_600_000
+    await numbers.ends().end_due()
+    await numbers.deliver()
+    assert shown(numbers) == [("Done.", False)], "the reply of the turn alone"
+
+
 async def test_a_messenger_that_is_away_gets_it_once(family: Polls) -> None:
     assert isinstance(family.channel, ScriptedChannel)
     family.channel.will(CHAT, ChannelDown("away"), ChannelDown("away"))
