@@ -94,6 +94,7 @@ class ChannelConnection(Generic[Login]):
     def _was_healthy(self) -> bool:
         """Return whether the connection that just ended had lasted for at least `HEALTHY_MS`."""
         since_ms = self.status.current.connected_since_ms
+        # The state is still "connected": the end is recorded only after this.
         if self.status.current.state != "connected" or since_ms is None:
             return False
         return self._context.clock.now_ms() - since_ms >= HEALTHY_MS

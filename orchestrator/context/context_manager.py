@@ -174,10 +174,10 @@ class ContextManager:
     ) -> None:
         """Remove the texts of the messages with these ids from the context and its snapshots.
 
-        `messages` maps the ids of all messages of `stored_turns` to their present form. A message of
-        `message_ids` that is in `messages` gets its present text: without the parts that people deleted. One
-        that is not is replaced by a note that it was deleted. Summaries that contain a removed text are made
-        again from the other messages.
+        `messages` maps the ids of all messages of the turns that `stored_turns`, called before, has returned
+        to their present form. A message of `message_ids` that is in `messages` gets its present text: without
+        the parts that people deleted. One that is not is replaced by a note that it was deleted. Summaries
+        that contain a removed text are made again from the other messages.
         """
         redacted = {
             message.id: message.model_copy(update={"content": self._redacted(message.content)})
@@ -467,18 +467,18 @@ class ContextManager:
         with self.files.changing(now_ms) as draft:
             snapshot = self._take_snapshot(draft, now_ms, "restore")
             present = draft.context
-            # A message counts as added if the snapshot or the present context records it as added. All
-            # messages of turns up to the `floor` of either count, too.
-            registered = contents.context.conversation.seen.up_to(present.conversation.seen.floor)
-            conversation = contents.context.conversation.model_copy(
-                update={"seen": registered.with_ids(present.conversation.seen.ids)}
-            )
+            # `seen` records which messages were added: by ids, and all of turns up to its `floor`. What the
+            # snapshot or the present context records counts.
+            seen_now = present.conversation.seen
+            seen = contents.context.conversation.seen.up_to(seen_now.floor).with_ids(seen_now.ids)
+            conversation = contents.context.conversation.model_copy(update={"seen": seen})
             draft.workflow = contents.workflow
             draft.context = contents.context.model_copy(
                 update={
                     "conversation": conversation,
                     "revision": present.revision,
                     "sdk": memory.without_session(present.sdk),
+                    # Not the snapshot's: that question waited for its answer only at that time.
                     "pending_user": None,
                 }
             )

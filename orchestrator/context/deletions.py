@@ -76,11 +76,14 @@ class DeletionSync:
     async def sweep(self) -> None:
         """Carry out all pending deletions of messages.
 
-        People who are to be forgotten are removed first, since that deletes messages, too.
+        People who are to be forgotten are removed first, since that deletes messages, too. The agent's
+        session of each group that has forgotten something is ended. A group whose files are busy or cannot be
+        written is left for the next sweep.
 
         Raises:
-            ExceptionGroup: it failed in some groups for an unexpected reason; it was done in all others. The
-                host tries again, and notifies the owner if it keeps failing.
+            ExceptionGroup: it failed in some groups for an unexpected reason; the others were tried. The host
+                tries again, and notifies the owner if it keeps failing.
+            StoreError: the database failed; the remaining groups were not tried.
         """
         failures: list[Exception] = []
         if self._removals is not None:
@@ -111,20 +114,22 @@ class DeletionSync:
             if await turns.running_of(tx, group.folder) is not None:
                 return
             # When something was forgotten, `request_new_session` recorded that.
-            if not (times := await sessions.new_session_requests(tx, group.folder)):
+            if not (request_count := await sessions.new_session_requests(tx, group.folder)):
                 return
             await sessions.lose(tx, group.folder)  # the next run begins a new one
             # The configuration is stored unchanged, but with a new time. Because of that, the group's
             # containers, which still use the old session, are ended.
             await groups.set_config(tx, group.folder, group.container_config, now_ms=self._clock.now_ms())
         self._bus.publish("group.configured", group=group.folder)
-        # Outside a transaction: the agent decides how many there are, and other groups need the database.
+        # Outside a transaction: the agent may have written many transcripts, and other groups need the
+        # database meanwhile.
         try:
             await asyncio.to_thread(transcript.remove_all, self._session_files, group.folder)
         except OSError as error:
             log.warning("context.transcript_not_removed", group=group.folder, reason=str(error))
-        # Only now: if the host is killed before they are gone, the record is there still.
-        await self._database.write(lambda tx: sessions.finish_new_session(tx, group.folder, times))
+        # Only now: if the host is killed before all transcripts are deleted, the record makes the next host
+        # do it. The record stays, too, if more requests came meanwhile.
+        await self._database.write(lambda tx: sessions.finish_new_session(tx, group.folder, request_count))
 
     async def _forget(self, group: Group, deletions: Sequence[PendingDeletion]) -> None:
         """Carry out the `deletions` of one group; each names a turn of which messages were deleted.

@@ -336,10 +336,10 @@ class ContextFiles:
     def _replace_unreadable(
         self, name: str, kind: Literal["corrupt", "unknown_version"], reason: str, now_ms: int
     ) -> SnapshotContents:
-        """Replace a file that cannot be used by its part of the newest valid snapshot, or by an empty one.
+        """Rename an unusable file, and write it anew from the newest valid snapshot; empty if there is none.
 
-        `name` is the file's name. The bad file is renamed and stays; the repair is reported with `reason`.
-        Return the new contents, of which only the part of this file was written.
+        `name` is the file's name, of the context or the workflow. The renamed file stays; the repair is
+        reported with `reason`. Return the new contents, of which only the part of this file was written.
         """
         aside = self._set_aside(name, kind, now_ms)
         newest = self.snapshots.newest_valid()  # (snapshot, its contents), or None

@@ -448,7 +448,7 @@ class TooMuchToForget(BadRequest):
     code = "too_much"
 
     def __init__(self, count: int) -> None:
-        """`count` is the number of items that match."""
+        """`count` is the number of items found; once there were too many, others were not counted."""
         super().__init__(
             f"At least {count} things have these words, more than {MAX_AT_ONCE}: give more words,"
             " or one id at a time."
@@ -456,7 +456,9 @@ class TooMuchToForget(BadRequest):
 
 
 def _items_meant_by(items: Sequence[RememberedItem], about: str) -> ItemSelection:
-    """Return which of `items` are meant by `about`: the one with this id, else those with all of its terms.
+    """Return what `about` selects: the one of `items` with this id, else whatever has all of its terms.
+
+    The item with the id is selected by its kind and text, by which it is found in the note files, too.
 
     Raises:
         BadSearch: there are no terms, or far too many.

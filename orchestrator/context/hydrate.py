@@ -133,7 +133,8 @@ def delta(
 
     `missing` has the ids of the lost messages; those of `exclude` are left out. The text has at most
     `max_chars` characters: the longest messages are shortened first, then the oldest left out, at last the
-    summary. It is empty if none of the messages is stored in full any more.
+    summary. A lost question that has no answer yet is marked as such. The text is empty if none of the
+    messages is stored in full any more.
     """
     window = [
         message
@@ -143,7 +144,7 @@ def delta(
     if not window:
         return Hydrated()
     summary = context.conversation.running_summary
-    pending = context.pending_user
+    pending = context.pending_user  # only an id, which marks a message of the window
     lines = _delta_lines(summary, window, pending)
     while _joined_length(lines) > max_chars:
         # The longest first: shortening one log loses less than dropping three short answers.
@@ -308,16 +309,16 @@ def _shrunk_to_fit(parts: _Parts, counter: TokenCounter) -> _Parts:
     return parts
 
 
-def _with_newest_listed(parts: _Parts, whole: _Parts, counter: TokenCounter) -> _Parts:
-    """Return `parts` with as many of the newest decisions and files of `whole` as fit into the whole text.
+def _with_newest_listed(parts: _Parts, complete: _Parts, counter: TokenCounter) -> _Parts:
+    """Return `parts` with as many of the newest decisions and files of `complete` as its text has room for.
 
-    Decisions are added first, then files.
+    Decisions are added first, then files. `complete` has all of them.
     """
-    more_decisions = range(len(parts.decisions) + 1, len(whole.decisions) + 1)
-    candidates = [replace(parts, decisions=_last(whole.decisions, number)) for number in more_decisions]
+    more_decisions = range(len(parts.decisions) + 1, len(complete.decisions) + 1)
+    candidates = [replace(parts, decisions=_last(complete.decisions, number)) for number in more_decisions]
     parts = _largest_fitting(parts, candidates, counter)
-    more_files = range(len(parts.files) + 1, len(whole.files) + 1)
-    candidates = [replace(parts, files=_last(whole.files, number)) for number in more_files]
+    more_files = range(len(parts.files) + 1, len(complete.files) + 1)
+    candidates = [replace(parts, files=_last(complete.files, number)) for number in more_files]
     return _largest_fitting(parts, candidates, counter)
 
 

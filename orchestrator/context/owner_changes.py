@@ -76,7 +76,8 @@ async def _end_session(
     """
     if (group := await groups.by_folder(tx, folder)) is not None:
         await sessions.forget(tx, group.folder, now_ms=now_ms)
-        # A new configuration ends the group's containers, which still use the old session.
+        # The configuration is stored unchanged, but with a new time. Because of that, the group's
+        # containers, which still use the old session, are ended.
         await groups.set_config(tx, group.folder, group.container_config, now_ms=now_ms)
         announce(tx, "group.configured", group=group.folder)
     detail = {"snapshot": snapshot_before.name if snapshot_before else None}

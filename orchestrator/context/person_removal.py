@@ -201,7 +201,7 @@ class PersonRemovals:
         files cannot be written; then the chat that waits for it and the owner are notified once.
 
         Raises:
-            ExceptionGroup: removals failed for another reason; all others were carried out.
+            ExceptionGroup: removals failed for an unexpected reason; the others were tried.
             StoreError: the database failed; the remaining removals were not tried.
         """
         failures: list[Exception] = []
@@ -387,8 +387,8 @@ async def _searched_names(
 async def _forget_messages(tx: Tx, facts: RemovalFacts) -> None:
     """Delete the person's names, and the texts of their messages and of answers to this person alone.
 
-    Their votes in polls, their names in the results of polls, and the summaries of tool calls in turns in
-    which nobody else asked are deleted, too.
+    Their votes in polls, their names in the answers to questions of the dashboard, and the summaries of tool
+    calls in turns in which nobody else asked are deleted, too.
     """
     folder = facts.group.folder
     # The turns are noted, so that the stored context, made of the same messages, loses these texts later.
@@ -401,7 +401,7 @@ async def _forget_messages(tx: Tx, facts: RemovalFacts) -> None:
         if turn_id is not None:
             await sessions.note_deletion(tx, folder, turn_id, answer.seq)
     addresses = {message.sender for message in facts.messages} | facts.removal.addresses
-    # This also deletes the texts of the messages.
+    # Despite its name, this also deletes the texts of the messages.
     await person_records.forget_names(tx, folder, addresses, [message.seq for message in facts.messages])
     await person_records.forget_calls(tx, facts.turn_ids)
     await polls.forget_person(tx, folder, addresses)
@@ -544,9 +544,10 @@ def _forget_in_context(
 ) -> None:
     """Remove a person's name from a group's stored context and its snapshots. Blocks.
 
-    Decisions and lines of the summary with the name are removed, and both added to `counts` as decisions. In
-    plans, the name is replaced; `ai_session`, the workflow's copy of other fields, is emptied if the workflow
-    has the name. If more than `MAX_BY_NAME` decisions and lines have it, nothing changes.
+    Decisions and lines of the summary with the name are removed, and both added to `counts["decision"]`, as
+    the report has one number for the two. In plans, the name is replaced; `ai_session`, the workflow's copy
+    of other fields, is emptied if the workflow has the name. If more than `MAX_BY_NAME` decisions and lines
+    of the context have the name, nothing changes.
     """
     if not facts.searched_names:
         return
@@ -556,15 +557,18 @@ def _forget_in_context(
     # A name in so many lines is an ordinary word: somebody called "the" could empty a memory.
     if named_count > MAX_BY_NAME:
         return
-    counts["decision"] += named_count
+    # The context and its snapshots have many lines in common: each counts once.
+    removed_decisions: set[str] = set()
+    removed_lines: set[str] = set()
 
     def without_name(context: Context) -> Context:
-        """Return a context without decisions and summary lines that have the name."""
+        """Return a context without decisions and summary lines that have the name; note what is removed."""
         memory, conversation = context.memory, context.conversation
-        decisions = tuple(each for each in memory.last_decisions if not facts.has_name(each))
-        summary = "\n".join(
-            each for each in conversation.running_summary.splitlines() if not facts.has_name(each)
-        )
+        lines = conversation.running_summary.splitlines()
+        removed_decisions.update(filter(facts.has_name, memory.last_decisions))
+        removed_lines.update(filter(facts.has_name, lines))
+        decisions = tuple(each for each in memory.last_decisions if each not in removed_decisions)
+        summary = "\n".join(each for each in lines if each not in removed_lines)
         if decisions == memory.last_decisions and summary == conversation.running_summary:
             return context
         return context.model_copy(
@@ -592,6 +596,7 @@ def _forget_in_context(
         draft.workflow = workflow_without_name(draft.workflow)
         draft.context = without_name(draft.context)
         manager.files.snapshots.rewrite(without_name, workflow_without_name)
+    counts["decision"] += len(removed_decisions) + len(removed_lines)
 
 
 def _plan_without_name(plan: Plan, facts: RemovalFacts) -> Plan:
@@ -673,8 +678,10 @@ def without_person(text: str, facts: RemovalFacts) -> str:
 
         Any other message stays, without a quote of a message of the person.
         """
+        # The name alone proves nothing: others may have the same one. So the text has to be theirs, too.
         is_by_them = person_names.folded(unescape(match["sender"])) in names
-        if is_by_them and is_theirs(match["body"], is_cut=match["end"] != "</message>"):
+        is_cut = match["end"] != "</message>"  # the archive ends a long prompt within a message
+        if is_by_them and is_theirs(match["body"], is_cut=is_cut):
             return ""
         if match["quote"] and is_theirs(match["quoted"], is_cut=False):
             return match[0].replace(match["quote"], "")

@@ -77,8 +77,9 @@ class _SessionState:
 def plan_restore(facts: RestoreFacts) -> RestoreDecision:
     """Return the decision how a conversation continues in a new container.
 
-    Its session is resumed if its transcript is usable, not too old and fits the model; the turns that it
-    lacks at its end are added. Otherwise a new session begins.
+    Its session is resumed if it is not too old, fits the model, and its transcript is usable or could not be
+    read in time. It then goes on right before a question that got no answer, if there is one, and the turns
+    that it lacks at its end are added. Otherwise a new session begins.
     """
     if facts.session_id is None:
         return start_new_session(facts, "there is no session to resume")

@@ -275,7 +275,8 @@ def _plan_with_texts(
     """Read a group's stored context, and decide how its conversation continues in a new container. Blocks.
 
     `factors` has for each model how many tokens it makes of one token of our own counter. Return the decision
-    with the texts for the model.
+    with the texts for the model. They leave out the questions and answers of `facts.repeated_turns`, whose
+    questions are in the next prompt anyway. `meta` is the text that the session gets after it was compacted.
     """
     manager = manager.counting_as(factors.of(facts.model))
     contents = manager.load(now_ms=facts.now_ms)

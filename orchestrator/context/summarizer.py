@@ -195,8 +195,8 @@ class SummarizerJob:
         self._bus = bus
         self._jobs: dict[Folder, SummaryJob] = {}
         """The next summary to write of each group."""
-        self._running_group: Folder | None = None
-        """The group whose summary is being written; None once `drop` has discarded that summary."""
+        self._wanted_summary_of: Folder | None = None
+        """The group of the last summary that was begun; None once `drop` has discarded that summary."""
 
     def note(self, group: Group, registered: RegisteredMessages) -> None:
         """Record that a group's messages are no longer stored in full, so that a model summarises them.
@@ -212,8 +212,8 @@ class SummarizerJob:
         """Drop a group's job, waiting or running, because some of the messages in it were deleted."""
         self._jobs.pop(folder, None)
         # A running request cannot be cancelled; its result is discarded.
-        if self._running_group == folder:
-            self._running_group = None
+        if self._wanted_summary_of == folder:
+            self._wanted_summary_of = None
 
     async def run(self) -> None:
         """Run the open jobs whenever a message was sent or a turn failed, and once a minute.
@@ -254,11 +254,11 @@ class SummarizerJob:
         It is not stored if messages in it were deleted meanwhile, or the summary was replaced. A failure of
         the model is only logged.
         """
-        folder = self._running_group = job.group.folder
+        folder = self._wanted_summary_of = job.group.folder
         try:
             summary = await self._summariser(job.group).fold(job.old, job.evicted)
-            # The job was dropped meanwhile: the summary may contain a deleted message.
-            if self._running_group != folder:
+            # `drop` was called meanwhile: the summary may contain a deleted message.
+            if self._wanted_summary_of != folder:
                 return
             is_used = await asyncio.to_thread(
                 self._manager(folder).put_summary,

@@ -113,11 +113,12 @@ def read(
 ) -> Transcript:
     """Return the messages of a group's session, from the file that the agent's program wrote. Blocks.
 
-    `sessions` is `data/sessions`, `folder` the group's folder. The state of the result says if the file is
-    missing, or must not be used.
+    `sessions` is `data/sessions`, `folder` the group's folder. If several of the agent's working directories
+    have a file of the session, the one with the most messages counts. The state of the result says if the
+    file is missing, or must not be used, as when the group's own directories cannot be entered.
 
     Raises:
-        OSError: the host cannot read its own directories, or has too many files open.
+        OSError: `sessions`, the list of working directories or an opened file cannot be read.
         TimeoutError: reading took longer than the limit.
     """
     limits = limits or TranscriptLimits()
@@ -275,15 +276,15 @@ def _read_entries(file: BinaryIO, limits: TranscriptLimits) -> Transcript:
 def _short_enough_lines(file: BinaryIO, limits: TranscriptLimits) -> Iterator[bytes]:
     """Yield the lines of a file that have at most `line_bytes`; longer ones are skipped.
 
-    Reading stops after `file_bytes`, because the file may grow meanwhile.
+    Reading stops after `file_bytes`, because the file may grow meanwhile; a line that this cuts is skipped.
     """
     remaining = limits.file_bytes
     # `readline` returns a line that is too long in pieces. This says whether the next piece continues one.
     is_continuation = False
-    while remaining > 0 and (piece := file.readline(min(remaining, limits.line_bytes))):
+    while remaining > 0 and (piece := file.readline(max_bytes := min(remaining, limits.line_bytes))):
         remaining -= len(piece)
-        # A shorter piece without a line break is the last line of the file, or the last that is read of it.
-        is_whole = piece.endswith(b"\n") or len(piece) < limits.line_bytes
+        # A shorter piece without a line break is the last line of the file.
+        is_whole = piece.endswith(b"\n") or len(piece) < max_bytes
         if is_whole and not is_continuation:
             yield piece
         is_continuation = not is_whole

@@ -307,7 +307,8 @@ def with_task(
 ) -> Workflow:
     """Return the workflow with a changed task of a plan; without `task_id`, with a new task at its end.
 
-    A field that is missing or None is unchanged; outputs are added to those the task has. The plan's state
+    A field that is missing or None is unchanged. Outputs are added to those the task has, of which only the
+    newest `MAX_LISTED` stay. The plan's state
     follows from its tasks. `request_id` is stored, so that a repetition can be recognised.
 
     Raises:
@@ -315,7 +316,7 @@ def with_task(
         PlanRefused: a field cannot be stored.
     """
     plan = known_plan(workflow, plan_id)
-    task = known_task(plan, task_id) if task_id else _appended_task(plan, fields.get("title"), now_ms)
+    task = known_task(plan, task_id) if task_id else _task_to_add(plan, fields.get("title"), now_ms)
     changes = _task_changes(
         task,
         title=fields.get("title"),
@@ -464,7 +465,7 @@ def _task_changes(
     return changes
 
 
-def _appended_task(plan: Plan, title: str | None, now_ms: int) -> PlanTask:
+def _task_to_add(plan: Plan, title: str | None, now_ms: int) -> PlanTask:
     """Return a new pending task with the next free id, to be added to a plan.
 
     Raises:

@@ -251,10 +251,13 @@ class CycleRecorder:
             return None
         return read_clock(tag.at, now_ms=self._clock.now_ms(), zone=self._zone_of(group))
 
-    async def _reject(self, tx: Tx, cycle: Cycle, raw: str, reason: str) -> None:
-        """Record that the tag `raw` in an agent's reply does not count, and the reason."""
+    async def _reject(self, tx: Tx, cycle: Cycle, tag_text: str, reason: str) -> None:
+        """Record that a tag by which an agent requests its next wake does not count, and the reason.
+
+        `tag_text` is the tag as it stands in the agent's reply, on one line.
+        """
         await self._record_event(
-            tx, cycle.folder, "schedule.rejected", cycle=cycle.id, raw=raw, reason=reason
+            tx, cycle.folder, "schedule.rejected", cycle=cycle.id, raw=tag_text, reason=reason
         )
 
     # A turn ended
@@ -291,15 +294,19 @@ class CycleRecorder:
         outcome = await self._outcome(tx, cycle, turn, has_touched=has_touched)
         # An unanswered message caps the sleep, or it would wait for as long as the agent chose to sleep.
         unanswered_turn = await cycles.unanswered(tx, cycle.folder)
+        # How often this message has shortened a sleep already; None if no message is unanswered.
+        cap_count = (
+            await cycles.count_capped_by(tx, cycle.folder, unanswered_turn)
+            if unanswered_turn is not None
+            else None
+        )
         decision = wake_policy.decide_wake(
             CycleState(
                 outcome=outcome,
                 auto_ms=loop.auto_ms,
                 sleep_request=_sleep_request_of(cycle) if turn.state is TurnState.ANSWERED else None,
                 soonest_streak=loop.soonest_streak,
-                caps=None
-                if unanswered_turn is None
-                else await cycles.count_capped_by(tx, cycle.folder, unanswered_turn),
+                caps=cap_count,
                 self_wakes=await cycles.self_set_starts(
                     tx, cycle.folder, since_ms=ended_ms - wake_policy.HOUR_MS
                 ),
@@ -387,6 +394,7 @@ class CycleRecorder:
         await self._record_event(tx, cycle.folder, event, **ids)
         await self._record_event(tx, cycle.folder, "cycle.end", **ids, outcome=outcome.value)
         set_to = {"applied_ms": decision.next_ms - ended_ms, "next_wake_at": decision.next_ms}
+        # Capped because a message was not answered; bounded (below) by the limits for an agent's requests.
         if decision.is_capped:
             await self._record_event(
                 tx, cycle.folder, "schedule.capped", **ids, **set_to, reason="pending_message"
@@ -410,13 +418,13 @@ def _is_for(wake: WakeRequest, turn: Turn) -> bool:
     """Return whether a turn answers a wake request, so that no other turn has to start for it.
 
     A free cycle answers any request, a question those that messages made, and a scheduled task those that
-    tasks made. Each of them also answers the timer's.
+    tasks made (`CRON`). Each of them also answers the timer's (`HEARTBEAT`).
     """
     if turn.kind is TurnKind.AUTO:
         return True
     if turn.kind is TurnKind.CHAT:
         return wake.kind == HEARTBEAT or wake.dedupe_key.startswith(wake_requests.MESSAGE)
-    return wake.kind in (HEARTBEAT, CRON)
+    return wake.kind in (HEARTBEAT, CRON)  # a scheduled task: turns of the worker are no cycles
 
 
 def _sleep_request_of(cycle: Cycle) -> SleepRequest | None:

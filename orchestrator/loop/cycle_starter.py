@@ -119,8 +119,8 @@ class CycleStarter:
         with self._bus.listening(*TRIGGERS) as bus_events:
             await self.prepare()
             while True:
-                seconds = await self.look()
-                await self._wait_for_event(bus_events, seconds)
+                seconds_to_next = await self.look()  # queues the cycles that are due
+                await self._wait_for_event(bus_events, seconds_to_next)
 
     async def prepare(self) -> None:
         """Delete old wake requests and events, and note the groups that missed a wake while no host ran.

@@ -221,12 +221,17 @@ class Workspaces:
         bus.taps.append(self._on_event)
 
     async def run(self) -> None:
-        """Watch the folders of groups whose loop is on, until cancelled; then stop the observer's threads."""
+        """Watch the folders of groups whose loop is on, until cancelled; then stop the observer's threads.
+
+        They are listed when the system signals a change, and at intervals, which are short while it cannot
+        watch one of them.
+        """
         try:
             while True:
                 await self.look()
-                blind_seconds = BLIND_SWEEP_SECONDS if self._unwatchable else self._sweep_seconds
-                await self._wakeup.wait(at_most_seconds=min(self._sweep_seconds, blind_seconds))
+                most_seconds = BLIND_SWEEP_SECONDS if self._unwatchable else self._sweep_seconds
+                await self._wakeup.wait(at_most_seconds=min(self._sweep_seconds, most_seconds))
+                # A program may still be saving a file, in one of the folders listed so far.
                 if self._last_listings:
                     await asyncio.sleep(SETTLE_SECONDS)
         finally:

@@ -122,6 +122,8 @@ class _Attempt:
     """A message that is about to be sent, or why it must not be."""
 
     outgoing: Outgoing
+    text: str
+    """The text to send, which the chat's history gets, too."""
     why_not: str | None
     links: _Links
 
@@ -231,7 +233,8 @@ class Delivery:
         changed since it was read is left for the next look.
         """
         channel = self._channel_for(outgoing.chat_jid)
-        parts = _parts(outgoing, channel.max_text_chars if channel else None)
+        text_limit = channel.max_text_chars if channel else None
+        parts = _parts(outgoing, text_limit)
         if outgoing.attachment is not None:
             # A caption is short, and may be empty.
             parts = parts[:1] or ("",)
@@ -240,25 +243,28 @@ class Delivery:
         if not parts:
             await self._finish(outgoing, OutboxState.SKIPPED, error="nothing in it was for people")
             return
-        text = parts[0]
-        # Without a channel nothing is sent now, so nothing counts as what it cannot show.
+        # Without a channel, `_attempt` only records that. All features are assumed then, so that a poll does
+        # not become a text because its messenger is off.
         features = channel.features if channel else frozenset(Feature)
         # Committed before the send: a host that finds the state "sending" knows that it may have arrived
         # already.
-        attempt = await self._database.write(lambda tx: self._begin(tx, outgoing, parts, features))
+        attempt = await self._database.write(
+            lambda tx: self._begin(tx, outgoing, parts, features, text_limit=text_limit)
+        )
         if attempt is None:
             return
         if attempt.why_not is not None:
             await self._finish(outgoing, OutboxState.SKIPPED, error=attempt.why_not)
             return
-        await self._attempt(channel, attempt.outgoing, text, attempt.links)
+        await self._attempt(channel, attempt.outgoing, attempt.text, attempt.links)
 
     async def _attempt(self, channel: Channel | None, outgoing: Outgoing, text: str, links: _Links) -> None:
         """Send the `text` of the message `outgoing` once, and record the result.
 
-        The result is that it was sent, that it is tried again later, or that it is given up. A poll that the
-        chat refuses is tried again as a text. `channel` is None if the chat's messenger is not set up.
-        `links` are the quote, the mention and more to send with it.
+        The result is that it was sent, that it is tried again later, or that it is given up: as DEAD if it
+        was refused, as UNKNOWN if it may have arrived. A poll that the chat refuses is tried again as a text.
+        `channel` is None if the chat's messenger is not set up. `links` are the quote, the mention and more
+        to send with it.
         """
         # The number of requested pauses is forgotten, unless this attempt ends with such a pause, too.
         pauses = self._pauses.pop(outgoing.id, 0)
@@ -270,8 +276,11 @@ class Delivery:
                 return
             await self._finish(outgoing, OutboxState.DEAD, error=str(error), notifies_chat=error.is_chat_fine)
         except OutcomeUnknown as error:
+            # On the channels in `_resends`, the owner prefers a message that comes twice to one that is lost.
             if channel is not None and channel.name in self._resends:
-                # A channel that is not idempotent has noted which parts were sent: those are not sent again.
+                # An idempotent channel raises this if it cannot find out what became of the first attempt; so
+                # the next one counts as the first and is sent, not looked up again. Any other channel has
+                # noted which parts were sent, and does not send those again.
                 is_idempotent = Feature.IDEMPOTENT in channel.features
                 await self._try_later(
                     outgoing, str(error), end=OutboxState.UNKNOWN, forgets_tries=is_idempotent
@@ -315,29 +324,41 @@ class Delivery:
         await self._record(note_refusal)
 
     async def _begin(
-        self, tx: Tx, outgoing: Outgoing, parts: Sequence[str], features: frozenset[Feature]
+        self,
+        tx: Tx,
+        outgoing: Outgoing,
+        parts: Sequence[str],
+        features: frozenset[Feature],
+        *,
+        text_limit: int | None,
     ) -> _Attempt | None:
         """Record that a message is about to be sent, and return it, with the reason if it must not be sent.
 
-        If the hooks give the reason, the attempt is not recorded; the other reason is that the time of a poll
-        is over. A message of several parts is split in the outbox, and the first part is returned. A poll
-        that its channel cannot show is recorded as one that is sent as a text. None if the message has
-        changed since it was read. `features` are the abilities of its channel.
+        If there is a reason, from the hooks or because the time of a poll is over, no attempt is recorded. So
+        it is for the other parts of a poll whose first part was skipped. A message of several parts is split
+        in the outbox, and the first part is returned. A poll that its channel cannot show is recorded as one
+        that is sent as a text. None if the message has changed since it was read. `features` are the
+        abilities of its channel, `text_limit` the most characters of a text there.
         """
         if not await outbox.still_waits(tx, outgoing):
             return None
         why_not = await self._hooks.why_not(tx, outgoing) if self._hooks else None
+        links = await _links(tx, outgoing, features)
+        if links.poll is not None and links.poll.ended_ms is not None:
+            why_not = "the time of this question was over"
+        # The other parts of a poll that was split before it ended.
+        elif outgoing.part and await polls.is_rest_of_skipped(tx, outgoing.id):
+            why_not = "the first part of this question was skipped"
+        if links.poll is not None and not links.poll.is_text and Feature.POLLS not in features:
+            await polls.note_text(tx, outgoing.message_id)
+            links = replace(links, poll=replace(links.poll, is_text=True))
+        if links.poll is not None:
+            parts = _parts_of_poll(outgoing, links.poll, text_limit)
         if why_not is None:
             if len(parts) > 1:
                 outgoing = await outbox.split(tx, outgoing, parts)
             await outbox.begin_attempt(tx, outgoing.id)
-        links = await _links(tx, outgoing, features)
-        if links.poll is not None and links.poll.ended_ms is not None:
-            why_not = "the time of this question was over"
-        if links.poll is not None and not links.poll.is_text and Feature.POLLS not in features:
-            await polls.note_text(tx, outgoing.message_id)
-            links = replace(links, poll=replace(links.poll, is_text=True))
-        return _Attempt(outgoing=outgoing, why_not=why_not, links=links)
+        return _Attempt(outgoing=outgoing, text=parts[0], why_not=why_not, links=links)
 
     async def _send(
         self, channel: Channel | None, outgoing: Outgoing, text: str, links: _Links
@@ -345,7 +366,8 @@ class Delivery:
         """Send the `text` of the message `outgoing` and return the messenger's id of it.
 
         None for a reaction, and if the messenger uses the host's id. `links` are the quote, the mention and
-        more to send with it. A poll that its chat cannot show is sent as its text with numbered options.
+        more to send with it. A poll that its chat cannot show, and that was not split, is sent as its text
+        with numbered options and a hint how to answer.
 
         Raises:
             ChannelDown: nothing was sent, or sending it again is harmless.
@@ -362,6 +384,8 @@ class Delivery:
             # An earlier host ended between the send and its record: sent again, the message could arrive
             # twice. In `_resends` are the channels for which the owner has chosen that.
             raise OutcomeUnknown
+        if links.poll is not None and links.poll.is_text and outgoing.part is None:
+            text = links.poll.text_to_answer  # the parts of a split one have it already
         seconds = SEND_SECONDS
         if outgoing.attachment is not None:
             size = await asyncio.to_thread(_checked_size, outgoing.attachment, channel.max_file_bytes)
@@ -370,7 +394,7 @@ class Delivery:
             async with asyncio.timeout(seconds):
                 return await channel.send(
                     outgoing.chat_jid,
-                    poll.text_to_answer if (poll := links.poll) is not None and poll.is_text else text,
+                    text,
                     outgoing.message_id,
                     attachment=outgoing.attachment,
                     quote=links.quote,
@@ -717,3 +741,16 @@ def _parts(outgoing: Outgoing, limit: int | None) -> tuple[str, ...]:
     if outgoing.turn_id is not None and is_silence(shown):
         return ()
     return split(shown, limit)
+
+
+def _parts_of_poll(outgoing: Outgoing, poll: Poll, limit: int | None) -> tuple[str, ...]:
+    """Return the text of a message with a poll, in parts if it is too long for a chat without polls.
+
+    The parts have at most `limit` characters (None: of any length), the last one the hint how to answer. A
+    text that needs no parts is without the hint, as the chat's history has it.
+    """
+    if poll.is_text and outgoing.part is None:
+        parts = split(poll.text_to_answer, limit)
+        if len(parts) > 1:
+            return parts
+    return _parts(outgoing, None)

@@ -10,7 +10,7 @@ from orchestrator.channels.registry import Channels
 from orchestrator.groups.host_context import HostContext
 from orchestrator.outbound.delivery import Delivery, DeliveryHooks
 from orchestrator.outbound.polls import PollEnds
-from orchestrator.outbound.presence import sign_loops
+from orchestrator.outbound.presence import presence_loops
 from orchestrator.outbound.speech import SpokenReplies
 from orchestrator.outbound.withdrawals import Withdrawals
 
@@ -47,16 +47,19 @@ class OutboundFeature:
             host.database, clock=host.clock, channel_for=channels.owner, bus=host.bus, wakeups=host.wakeups
         )
         self._speech = SpokenReplies(host)
-        self._signs = sign_loops(host.database, channel_for=channels.owner, bus=host.bus)
+        self._presence_loops = presence_loops(host.database, channel_for=channels.owner, bus=host.bus)
 
     def loops(self) -> dict[str, Callable[[], Any]]:
-        """Return the loops that have to run, by their names."""
+        """Return the loops that have to run, by their names.
+
+        The last two show in chats that Andy is at work, by typing signs and reactions.
+        """
         return {
             "delivery": self._delivery.run,
             "withdrawals": self._withdrawals.run,
             "polls": self._poll_ends.run,
             "speech": self._speech.run,
-            **self._signs,
+            **self._presence_loops,
         }
 
     async def drain(self, *, seconds: float) -> None:

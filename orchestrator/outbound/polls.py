@@ -86,7 +86,7 @@ class PollEnds:
         """Record that a poll whose time is over has ended.
 
         A poll that was sent gets a turn that reports its result to the agent, unless it asked a question of
-        the dashboard.
+        the dashboard, or its chat no longer belongs to its group.
         """
         now_ms = self._clock.now_ms()
         if poll not in await polls.ended_by(tx, now_ms):
@@ -101,6 +101,7 @@ class PollEnds:
         )
         if was_sent and group is not None and group.folder == poll.folder and poll.board_question is None:
             rights = roles.rights_of(poll.role, settings.of(group))
+            # The chat's waiting turn, which the poll's end joins as a message would; a new one if none waits.
             turn_id = await turns.join_chat(
                 tx,
                 group.folder,

@@ -28,7 +28,7 @@ TURN_EVENTS = ("turn.*", "run.adopted")
 SEEN = "👀"
 
 
-def sign_loops(
+def presence_loops(
     database: Database, *, channel_for: Callable[[ChatJid], Channel | None], bus: EventBus
 ) -> dict[str, Callable[[], Awaitable[None]]]:
     """Return the loops that show in a chat that Andy is at work, by their names.
@@ -99,7 +99,7 @@ async def _set_typing_sign(channel: Channel, jid: ChatJid, *, is_typing: bool) -
 
 
 class Reactions:
-    """Shows a sign when a turn starts in a group, and removes it when the turn fails."""
+    """Puts a reaction on a question in a group when its turn starts, and removes it when the turn fails."""
 
     def __init__(
         self, database: Database, *, channel_for: Callable[[ChatJid], Channel | None], bus: EventBus
@@ -117,7 +117,7 @@ class Reactions:
         An event about a turn only triggers a new look at the database.
         """
         with self._bus.listening(*TURN_EVENTS) as events:
-            # An earlier host already put a sign under turns that were tried before: do not add a second.
+            # An earlier host has already put a reaction on the questions of turns that were tried before.
             self._shown = await self._database.read(
                 lambda tx: messages.questions_in_groups(tx, only_running=False)
             )
@@ -140,17 +140,17 @@ class Reactions:
         }
         await self._react(dict.fromkeys(failed, "") | dict.fromkeys(started, SEEN))
 
-    async def _react(self, signs: Mapping[Message, str]) -> None:
-        """Put the reaction in `signs` on each message, or remove it if the text is empty.
+    async def _react(self, emoji_by_message: Mapping[Message, str]) -> None:
+        """Put its emoji on each message as a reaction, or remove the reaction if the emoji is empty.
 
         Messengers without reactions are left out, and a call that fails is not repeated. All calls run at
         once, so that one slow messenger does not delay the others.
         """
         async with asyncio.TaskGroup() as calls:
-            for message, sign in signs.items():
+            for message, emoji in emoji_by_message.items():
                 channel = self._channel_for(message.chat_jid)
                 if channel is not None and Feature.REACTIONS in channel.features:
-                    calls.create_task(_put_reaction(channel, message, sign), name=f"react:{message.id}")
+                    calls.create_task(_put_reaction(channel, message, emoji), name=f"react:{message.id}")
 
 
 async def _running_and_ended(
@@ -170,12 +170,12 @@ async def _running_and_ended(
     return running, ended
 
 
-async def _put_reaction(channel: Channel, message: Message, sign: str) -> None:
-    """Put a reaction on a message, or remove it with an empty `sign`. Never raises: a failure is logged."""
+async def _put_reaction(channel: Channel, message: Message, emoji: str) -> None:
+    """Put a reaction on a message, or remove it with an empty `emoji`. Never raises: a failure is logged."""
     try:
         async with asyncio.timeout(CALL_SECONDS):
-            await channel.react(message, sign)
+            await channel.react(message, emoji)
     except (ChannelError, TimeoutError) as error:
         log.debug("reaction.failed", message=message.id, reason=str(error))
-    except Exception as error:  # noqa: BLE001 - a sign is no reason to stop
+    except Exception as error:  # noqa: BLE001 - a reaction is no reason to stop
         log.warning("reaction.failed", message=message.id, reason=type(error).__name__)

@@ -71,6 +71,7 @@ def test_a_channel_that_was_written_from_the_docs_alone_keeps_the_contract(proje
     ("bug", "test"),
     [
         ("key_memory", "test_what_was_sent_and_not_recorded_is_never_twice_in_the_chat"),
+        ("no_limit", "test_it_is_what_its_description_says"),
         ("swallow", "test_a_message_that_the_other_end_refuses_is_never_said_to_be_sent"),
     ],
 )

@@ -207,6 +207,20 @@ async def test_who_asks_twice_leaves_every_place(house: ForgetHouse) -> None:
     assert names == {"Jun"}
 
 
+async def test_what_only_snapshots_have_is_counted_once(house: ForgetHouse) -> None:
+    manager, now_ms = house.manager(), house.harness.clock.now_ms()
+    empty = manager.snapshots()[0].name
+    manager.record_decision("Mina has the keys", now_ms=now_ms)
+    for _ in range(2):
+        manager.snapshot(now_ms=now_ms)
+        manager.record_decision("We go by bus", now_ms=now_ms)
+    manager.restore(empty, now_ms=now_ms)
+    assert "Mina has the keys" not in manager.load(now_ms=now_ms).context.memory.last_decisions
+    # One of these is in the context and in snapshots, the other in two snapshots alone.
+    assert "2 decisions" in await house.forget()
+    assert "Mina has the keys" not in await house.everything()
+
+
 async def test_an_archive_loses_their_messages_and_keeps_those_of_others(house: ForgetHouse) -> None:
     await house.forget()
     text = (house.home / "groups" / FAMILY / "conversations" / "monday.md").read_text()

@@ -166,6 +166,53 @@ async def test_a_refused_one_is_a_text_with_numbers_though_the_store_failed_mean
     assert shown(family)[0] == (f"{TEXT}\nReply with the number of one.", False)
 
 
+async def test_a_text_with_numbers_that_is_too_long_leaves_in_parts_each_once(numbers: Polls) -> None:
+    assert isinstance(numbers.channel, ScriptedChannel)
+    numbers.channel.max_text_chars = 200
+    options = [f"{number} {'ripe ' * 15}plums" for number in range(4)]
+    await numbers.ask(options=options)
+    texts = [text for text, _ in shown(numbers) if text != "Done."]
+    assert all(len(text) <= 200 for text in texts)
+    lines = ["Which cake?", *(f"{place}. {option}" for place, option in enumerate(options, start=1))]
+    assert "\n".join(texts).split() == " ".join([*lines, "Reply with the number of one."]).split()
+    assert [one.text for one in await numbers.store.messages() if one.is_bot_message][: len(texts)] == texts
+
+
+async def test_a_poll_of_the_messenger_is_never_cut(family: Polls) -> None:
+    assert isinstance(family.channel, ScriptedChannel)
+    family.channel.max_text_chars = 20
+    await family.ask()
+    assert shown(family)[0] == (TEXT, True)
+    assert len(shown(family)) == 2, "the poll, and the reply of the turn"
+
+
+async def test_none_of_a_long_one_is_sent_after_its_end(numbers: Polls) -> None:
+    assert isinstance(numbers.channel, ScriptedChannel)
+    numbers.channel.max_text_chars = 20
+    await numbers.turn({**ASK, "until": "2h"}, text="@Andy ask them")
+    numbers.store.clock.wall_ms += 2 * 3_600_000
+    await numbers.ends().end_due()
+    await numbers.deliver()
+    assert shown(numbers) == [("Done.", False)], "the reply of the turn alone"
+    rows = await numbers.store.rows("SELECT state, attempts FROM outbox WHERE text LIKE 'Which cake?%'")
+    assert [(row["state"], row["attempts"]) for row in rows] == [("skipped", 0)]
+
+
+async def test_none_of_a_long_one_that_was_tried_is_sent_after_its_end(numbers: Polls) -> None:
+    channel = numbers.channel
+    assert isinstance(channel, ScriptedChannel)
+    channel.max_text_chars = 20
+    channel.will(CHAT, ChannelDown("no line"))
+    await numbers.turn({**ASK, "until": "2h"}, text="@Andy ask them")
+    async with numbers.store.delivering(channel):
+        numbers.store.wakeups.outbox.set()
+        await until(lambda: bool(channel.attempts), "the first part was tried")
+    numbers.store.clock.wall_ms += 2 * 3_600_000
+    await numbers.ends().end_due()
+    await numbers.deliver()
+    assert shown(numbers) == [("Done.", False)], "the reply of the turn alone"
+
+
 async def test_a_messenger_that_is_away_gets_it_once(family: Polls) -> None:
     assert isinstance(family.channel, ScriptedChannel)
     family.channel.will(CHAT, ChannelDown("away"), ChannelDown("away"))

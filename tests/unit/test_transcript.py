@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import random
 from pathlib import Path
@@ -226,6 +227,13 @@ def test_a_line_that_is_too_long_is_left_out(sessions):
     assert (transcript.state, len(transcript.chain)) == (TranscriptState.WHOLE, 7)
     place(sessions).write_bytes(b"x" * (64 * 1024**2))
     assert found(sessions).state is TranscriptState.EMPTY
+
+
+def test_a_line_that_the_limit_of_the_file_cuts_is_left_out():
+    # A file may grow beyond its limit after its size was looked at.
+    limits = TranscriptLimits(file_bytes=10, line_bytes=100)
+    lines = transcript._short_enough_lines(io.BytesIO(b"first\nsecond\n"), limits)
+    assert list(lines) == [b"first\n"]
 
 
 def test_of_a_large_message_the_ids_are_found(sessions):

@@ -98,7 +98,7 @@ class MatrixChannel:
 
         Messages are fetched from the stored position in the homeserver's stream of events on.
 
-        Raises (always, since only an error ends the connection):
+        Raises (always, since only an error ends the connection; also within an exception group):
             LoggedOut: the homeserver has ended the login.
             ChannelDown: the connection broke for another reason.
         """

@@ -164,8 +164,9 @@ def _unknown_fields(kind: str, content: dict[str, Any]) -> dict[str, Any]:
 def _poll_fields(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
     """Return the fields of `RoomMessage` for a poll, a vote or the end of a poll; None for any other event.
 
-    A vote or the end of a poll never triggers the agent. Events of the proposal (MSC3381) are read as well as
-    those of the accepted specification.
+    A vote or the end of a poll never triggers the agent; its field `answers` is the event of the poll, not
+    the options of a vote. Events of the proposal (MSC3381) are read as well as those of the accepted
+    specification.
     """
     if kind == "m.poll.response" or f"{POLL}.response" in content or "m.poll.response" in content:
         fields = {"text": "[voted in a poll]", "ignored": VOTE, "answers": _referenced_event(content)}

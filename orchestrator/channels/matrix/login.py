@@ -131,11 +131,11 @@ class _Client(nio.AsyncClient):  # type: ignore[misc]  # the library is not type
 def _with_encryption_errors(decrypt: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that calls `decrypt`, and raises any error of it as an `EncryptionError`.
 
-    The library handles that error alone.
+    The library handles that error alone: it keeps the event as one that cannot be decrypted.
     """
 
     def guarded(*arguments: Any, **options: Any) -> Any:
-        """Decrypt, and raise `EncryptionError` for any error."""
+        """Decrypt an event of a room; raise `EncryptionError` for any error, as the library expects."""
         try:
             return decrypt(*arguments, **options)
         except nio.exceptions.EncryptionError:

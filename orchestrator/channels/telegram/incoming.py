@@ -264,7 +264,7 @@ class UpdateReceiver:
             await chats.set_cursor(tx, CHANNEL.name, position)
 
     async def _inbound(self, update: ChatUpdate) -> Inbound:
-        """Return a message or a reaction as the host takes it, with the quoted message.
+        """Return a message or a reaction as the host takes it, with the message that it refers to.
 
         Its file is represented by a text. Its `file_until_ms`, until when an answer waits for the file, is
         set if the file will be fetched: in a registered chat, and if the file is not too large.
@@ -288,7 +288,7 @@ class UpdateReceiver:
             sender_name=update.sender_name,
             text=f"[reacted {update.sign}]" if update.sign else update.text,
             sent_ms=update.sent_ms,
-            is_from_me=self._login.is_owner(update.sender_id),
+            is_from_me=self._login.is_owner(update.sender_id),  # "me" is the owner, not the bot
             chat_name=update.chat_name,
             channel=CHANNEL.name,
             is_group=update.is_group,

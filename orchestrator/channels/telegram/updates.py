@@ -129,7 +129,7 @@ def read(
     is_edit = update.edited_message is not None
     if message is None or (is_edit and message.location is not None):
         return None  # a live location moves with its sender, many times a minute
-    # A move to the same address would leave a group without one: such a message moves nothing.
+    # A "move" to the chat's present address is ignored: carried out, it would leave the group without any.
     if message.migrate_to_chat_id not in (None, 0, message.chat_id):
         return ChatMove(old=message.chat_id, new=message.migrate_to_chat_id)
     if message.migrate_from_chat_id not in (None, 0, message.chat_id):

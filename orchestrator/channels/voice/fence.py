@@ -148,7 +148,10 @@ def restrict_process(*, readable: Iterable[str], library: str) -> list[str]:
 
 
 def _library_folders(name: str) -> set[str]:
-    """Return the folders from which Python, the library `name` and the system's linker load files."""
+    """Return the folders outside of `_SYSTEM_PATHS` from which code is loaded.
+
+    These are Python's own, that of the library `name` and its neighbours, and those of `LD_LIBRARY_PATH`.
+    """
     folders = {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
     # The library's own folder, and those of the packages beside it, which it needs.
     library_spec = importlib.util.find_spec(name)

@@ -86,7 +86,10 @@ def language_of(texts: Iterable[str]) -> str | None:
 
 
 class VoiceTranscriber:
-    """Transcribes files one after another. Next is a file of the group whose last turn is the longest ago."""
+    """Transcribes voice notes one after another.
+
+    Next is a note of the group whose last note was begun the longest ago.
+    """
 
     def __init__(self, model: Path, *, command: Sequence[str] | None = None) -> None:
         """`model` is a model's folder; `command` replaces the program `transcription_program`."""
@@ -95,11 +98,11 @@ class VoiceTranscriber:
         self._is_transcribing = False
         """Whether a note is being transcribed, so that another one has to wait."""
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """Notes that wait for their turn, by group."""
-        self._turns = 0
-        """The number of notes that had their turn, by which `_last_turn` orders the groups."""
-        self._last_turn: dict[str, int] = {}
-        """The number of the last turn that each group had."""
+        """Notes that wait to be transcribed, by group; a note's future is done when it may begin."""
+        self._begun_count = 0
+        """The number of notes that were begun, by which `_last_begun` orders the groups."""
+        self._last_begun: dict[str, int] = {}
+        """The number of each group's last note that was begun."""
 
     def seconds_for(self, seconds: int) -> float:
         """Return how many seconds transcribing a voice note may take once it has begun.
@@ -111,7 +114,7 @@ class VoiceTranscriber:
     async def transcribe(
         self, file: Path, *, seconds: int, language: str | None = None, group: str = ""
     ) -> SpokenText:
-        """Wait for a turn, then return the transcription of `file`, or the `failure` that prevented it.
+        """Wait for earlier notes, then return the transcription of `file`; in `failure` why there is none.
 
         Args:
             file: the sound file.
@@ -124,7 +127,7 @@ class VoiceTranscriber:
         if len(self._waiting.get(group, ())) >= MAX_WAITING:
             log.warning("voice.too_many", group=group)
             return SpokenText(failure=TOO_MANY_WAITING)
-        async with self._turn(group):
+        async with self._one_at_a_time(group):
             try:
                 async with asyncio.timeout(self.seconds_for(seconds)):
                     return await self._run_program(file, language)
@@ -133,49 +136,49 @@ class VoiceTranscriber:
                 return SpokenText(failure=FAILED)
 
     @asynccontextmanager
-    async def _turn(self, group: str) -> AsyncIterator[None]:
-        """Wait until nothing else is transcribed and it is the group's turn; at the end, pass the turn on."""
+    async def _one_at_a_time(self, group: str) -> AsyncIterator[None]:
+        """Wait until a note of the group may be transcribed; after the block, let the next note begin."""
         if self._is_transcribing:
-            own_turn = asyncio.get_running_loop().create_future()
-            self._waiting.setdefault(group, deque()).append(own_turn)
+            may_begin = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(group, deque()).append(may_begin)
             try:
-                await own_turn
+                await may_begin
             except asyncio.CancelledError:
-                if own_turn.cancelled():
-                    self._forget_waiting(group, own_turn)
+                if may_begin.cancelled():
+                    self._forget_waiting(group, may_begin)
                 else:
-                    # The turn was given to this note just before it was cancelled: pass the turn on.
-                    self._start_next_turn()
+                    # This note was allowed to begin just before it was cancelled: the next one may instead.
+                    self._let_next_begin()
                 raise
         self._is_transcribing = True
-        self._turns += 1
-        self._last_turn[group] = self._turns
+        self._begun_count += 1
+        self._last_begun[group] = self._begun_count
         try:
             yield
         finally:
-            self._start_next_turn()
+            self._let_next_begin()
 
-    def _forget_waiting(self, group: str, turn: asyncio.Future[None]) -> None:
-        """Remove a voice note of a group from those that wait; `turn` is the future for which it waits."""
+    def _forget_waiting(self, group: str, may_begin: asyncio.Future[None]) -> None:
+        """Remove a voice note of a group from those that wait; `may_begin` is its future."""
         waiting = self._waiting[group]
-        waiting.remove(turn)
+        waiting.remove(may_begin)
         if not waiting:
             del self._waiting[group]
 
-    def _start_next_turn(self) -> None:
-        """Give the turn to a waiting note of the group whose last turn is the longest ago, if any waits."""
+    def _let_next_begin(self) -> None:
+        """Let a note begin, if any waits: one of the group whose last note was begun the longest ago."""
         # A note that was cancelled in this moment still waits: it removes itself when its task runs next.
-        next_turns = {
-            group: turn
+        next_notes = {
+            group: future
             for group, waiting in self._waiting.items()
-            if (turn := next((turn for turn in waiting if not turn.done()), None)) is not None
+            if (future := next((each for each in waiting if not each.done()), None)) is not None
         }
         # If a note waits, this stays true, so that no note which comes just now begins before that one.
-        self._is_transcribing = bool(next_turns)
-        if next_turns:
-            group = min(next_turns, key=lambda name: self._last_turn.get(name, 0))
-            self._forget_waiting(group, next_turns[group])
-            next_turns[group].set_result(None)
+        self._is_transcribing = bool(next_notes)
+        if next_notes:
+            group = min(next_notes, key=lambda name: self._last_begun.get(name, 0))
+            self._forget_waiting(group, next_notes[group])
+            next_notes[group].set_result(None)
 
     async def _run_program(self, file: Path, language: str | None) -> SpokenText:
         """Run the transcribing program for a file, and return its result; cancellation kills the program.

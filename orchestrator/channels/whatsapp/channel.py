@@ -161,7 +161,8 @@ class WhatsAppChannel:
                 end = await self._run_bridge(account, receive)
             except Exception as error:
                 log.exception("whatsapp.broke")
-                # No account: only a login that is known to have failed is compared with the stored one.
+                # Without an account, `_pause` waits to its end: a pause ends early only when another login is
+                # stored than the one that failed, and here perhaps none was read.
                 account, end = None, StateReport(state="disconnected", reason=reason_of(error))
             await self._pause(end, account)
 
@@ -247,7 +248,7 @@ class WhatsAppChannel:
         """Record how the connection ended, then wait before the next try, or until the login changes.
 
         `reconnect_policy` decides how long. `end` is the last reported state; `account` is the account that
-        was logged in, or None if none was.
+        was logged in, or None if it is not known: then no change of the login is noticed.
         """
         self._failures += 1
         now_ms = self._context.clock.now_ms()
@@ -474,7 +475,7 @@ class WhatsAppChannel:
             jid: the address of the chat.
             text: the text, with Markdown; for a file, its caption. A poll is sent with its question instead.
             message_id: the host's id of the message, the same at each attempt. It is hidden in the message,
-                by which attempts that an earlier process made are found.
+                so that copies which an earlier process sent are found.
             attachment: the file to send.
             quote: the message that this one answers.
             mention: the person to mention; left out in a chat between two.
@@ -494,6 +495,7 @@ class WhatsAppChannel:
         bridge = self._connected()
         # A chat between two needs no mention: there is only one other person.
         mention = mention if addresses.is_group(jid) else None
+        # WhatsApp's ids of earlier attempts, each of which has an id of its own.
         earlier_ids = await asyncio.to_thread(self._login.ids_of, message_id)
         formatted = self._formatted(
             text if poll is None else poll.question, is_caption=attachment is not None, mention=mention
@@ -550,6 +552,7 @@ class WhatsAppChannel:
         """
         if self._context.clock.now_ms() - message.sent_ms > MAX_WITHDRAW_AGE_MS:
             raise ChannelRefused("WhatsApp deletes no message that is older than two days.")
+        # Each attempt to send it had an id of WhatsApp's own; the host's id of the message is its mark.
         known_ids = await asyncio.to_thread(self._login.ids_of, message.id)
         await self._connected().request(
             lambda number: Withdraw(id=number, chat=message.chat_jid, mark=message.id, messages=known_ids)

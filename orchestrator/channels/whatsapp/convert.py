@@ -222,8 +222,9 @@ def _text_fields(message: Message, *, people: Directory, me: OwnAccount) -> dict
     """Return the fields of `BridgeMessage` for text, file, quoted message and mentions.
 
     In `text`, mentioned people have their names. In `call_text` they have their numbers: by this text the
-    host decides whether the assistant is called; None if nobody is mentioned. `people` are the known phone
-    numbers and names of people, and `me` is the account that is logged in.
+    host decides whether the assistant is called; None if nobody is mentioned. `calls_me` says that the
+    assistant's own account (one with an `own_name`) is mentioned, which calls it, too. `people` are the known
+    phone numbers and names of people, and `me` is the account that is logged in.
     """
     context = _context(message)
     mentioned_jids = dict.fromkeys(islice(context.mentionedJID, MAX_MENTIONS) if context else ())
@@ -284,9 +285,9 @@ def _referenced_message(
 ) -> QuotedMessage:
     """Return the message that a reaction or a vote refers to by `key`, WhatsApp's reference to a message.
 
-    The reference has no text; `text` is the text to show, or empty if only the host may know it. `is_from_me`
-    says whether the account itself reacts or votes. `people` are the known phone numbers and names of people,
-    and `me` is the account that is logged in.
+    The reference has no text; `text` is the text to show, empty if it is not known here: perhaps the host has
+    stored the message. `is_from_me` says whether the account itself reacts or votes. `people` are the known
+    phone numbers and names of people, and `me` is the account that is logged in.
     """
     # Only in a group the reference may name the author. Without an author, `fromMe` says whether the person
     # who reacts has written the message: if not, in a chat between two, the other one has.

@@ -235,11 +235,16 @@ class MessageReader:
         )
 
     async def _deleted_message(self, message: BridgeMessage) -> MessageId | None:
-        """Return the host's id of the message that this one deletes, or None if it deletes none."""
+        """Return the id of the message that this one deletes, or None if it deletes none.
+
+        For a message that this host sent it is the host's id, unless the account itself deletes it; else it
+        is WhatsApp's.
+        """
         if not message.deletes:
             return None
         # The bridge deletes a message of the account before it sends it again under the same mark (see
-        # `sending`). Such a deletion must not delete the host's message, so its mark is not looked up.
+        # `sending`). Such a deletion must not delete the host's message, so its mark is not looked up: the
+        # host stores no message of its own under WhatsApp's id.
         mark = None if message.is_from_me else await self._mark_of(message.deletes)
         return MessageId(mark or message.deletes)
 
@@ -254,8 +259,8 @@ class MessageReader:
     async def _quote(self, quoted: QuotedMessage) -> Quote:
         """Return a quoted message as the host takes it.
 
-        If this host sent the message, the quote has the host's id and the assistant's name. A file in it is
-        represented by a text. Raises `ChannelDown` if the login's database cannot be read.
+        If this host sent the message, the quote has the host's id (the mark) and the assistant's name. A file
+        in it is represented by a text. Raises `ChannelDown` if the login's database cannot be read.
         """
         mark = await self._mark_of(quoted.id) if quoted.is_mine else None
         author = self._context.assistant if mark is not None else quoted.author
@@ -342,8 +347,8 @@ class MessageReceiver:
     async def _hand_in_and_acknowledge(self, delivered: Delivered) -> None:
         """Hand a message to the host and acknowledge it to the bridge.
 
-        The bridge delivers a message again that is not acknowledged. A message with a file to fetch is
-        acknowledged only after that, so that it is delivered again if the host crashes before.
+        A message that could not be handed in is not acknowledged, so the next bridge process delivers it
+        again. One with a file to fetch is acknowledged only after that, for the case of a crash before.
         """
         message = delivered.message
         handed_in = await self._hand_in(message, partial(self._reader.read, message))

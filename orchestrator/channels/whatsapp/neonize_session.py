@@ -308,7 +308,8 @@ class NeonizeSession:
             self._spool.note_poll(event.Info.ID, poll.name, [option.optionName for option in poll.options])
         if not message.HasField("pollUpdateMessage"):
             return None
-        question_and_options = self._spool.poll(message.pollUpdateMessage.pollCreationMessageKey.ID)
+        poll_id = message.pollUpdateMessage.pollCreationMessageKey.ID
+        question_and_options = self._spool.question_and_options(poll_id)
         try:
             async with asyncio.timeout(VOTE_SECONDS):
                 vote = await self._client.decrypt_poll_vote(event)

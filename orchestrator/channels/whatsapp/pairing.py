@@ -157,7 +157,10 @@ class Pairing:
         return self._progress
 
     async def _run_bridge(self, bridge: BridgeProcess) -> None:
-        """Run an attempt's bridge process until it ends, or until a code of another kind is requested."""
+        """Run an attempt's bridge process until it ends; raise its error.
+
+        `request_code` cancels it when a code of another kind is requested: then nothing is raised.
+        """
         process = self._process = asyncio.create_task(bridge.run(), name="whatsapp:pairing")
         try:
             await asyncio.wait([process])

@@ -62,7 +62,8 @@ class PairingSession:
     async def run(self) -> int:
         """Connect, and report each code and the result of pairing to the host.
 
-        Return the exit code: 0 when paired, 1 when the codes ran out or WhatsApp refused.
+        Return the exit code: 0 when paired, 1 when the codes ran out, WhatsApp refused or the connection
+        ended.
         """
         # The library returns a task that ends with the connection.
         connection_task = await self._client.connect()

@@ -140,7 +140,7 @@ class Spool:
         )
         self._prune("polls")
 
-    def poll(self, message_id: str) -> list[str]:
+    def question_and_options(self, message_id: str) -> list[str]:
         """Return the question of a poll, then its options; an empty list for an unknown poll.
 
         `message_id` is WhatsApp's id of the poll's message.
