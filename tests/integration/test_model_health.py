@@ -503,6 +503,19 @@ async def test_a_service_that_is_silent_when_it_is_asked_again_is_asked_once_a_m
     assert len(harness.api.probes) == 2
 
 
+async def test_each_of_several_refused_models_is_asked_for_once_a_minute(harness: Harness) -> None:
+    for harness.model in ("claude-8", "claude-9"):
+        await harness.refuse(UNKNOWN)
+    harness.api.probe = UNKNOWN
+    for _ in range(3):
+        assert (await harness.turn_away())[0]
+    assert [one.body["model"] for one in harness.api.probes] == ["claude-8", "claude-9"]
+    harness.store_harness.clock.pass_ms(MINUTE_MS)
+    for _ in range(3):
+        assert (await harness.turn_away())[0]
+    assert len(harness.api.probes) == 4
+
+
 async def test_a_key_that_is_there_at_last_is_noticed_without_a_question(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
