@@ -172,7 +172,7 @@ class ModelHealth:
         """
         error = answered.error
         if error is None:
-            await self._record_answer(identity)
+            await self._record_answer(identity, answered.model)
             return True
         if error is ModelError.SLOW:
             await self._record_slowness(identity, answered)
@@ -186,18 +186,21 @@ class ModelHealth:
 
     # The service answers
 
-    async def _record_answer(self, identity: RunIdentity) -> None:
-        """Record that the service answered a run.
+    async def _record_answer(self, identity: RunIdentity, answering_model: str | None) -> None:
+        """Record that the service answered a run's request for `answering_model`.
 
-        This ends its turn's outage, and the refusals of the turn's model and of all models. A refusal of a
-        model that an agent chose itself ends with any answer: it blocks no turn, even if it still holds.
+        This ends its turn's outage, and the refusals of the turn's model and of all models. The refusal of a
+        model that an agent chose itself ends with an answer of that model or, after a restart of the host, of
+        any model: which one was refused is not stored, and the refusal blocks no turn even if it still holds.
         """
         self.accepted_ms = self._clock.now_ms()
         await self.end_outage(identity)
         if self._open_refusals:
-            model = await self._model_of(identity.folder, identity.kind)
+            answering = {None, await self._model_of(identity.folder, identity.kind)}
+            if self._chosen_by_agent in (None, answering_model):
+                answering.add(OWN_CHOICE)
             await self._end_refusals(
-                [refusal for refusal in self._open_refusals if refusal.model in (None, OWN_CHOICE, model)]
+                [refusal for refusal in self._open_refusals if refusal.model in answering]
             )
 
     async def end_outage(self, identity: RunIdentity) -> None:
