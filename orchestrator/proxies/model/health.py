@@ -276,8 +276,8 @@ class ModelHealth:
         """Send the host's own request for a model, at most once a minute with the same key.
 
         `model` is the one in a refusal: a model, `OWN_CHOICE` for one that an agent chose itself, or None for
-        any. The result is recorded, except for an outage. An answer that is no lasting
-        refusal ends the refusals of this model and of all models.
+        any. The result is recorded, except for an outage. An answer that is no lasting refusal ends the
+        refusals of this model and of all models.
 
         If the caller stops waiting, the request is cut off, and `run` is woken to send it again at once: it
         never stops waiting (`awaits_answers`). Other callers send none within the minute.
