@@ -20,6 +20,7 @@ from orchestrator.groups.access import (
     DecidedAccess,
     UnknownAccessRequest,
 )
+from orchestrator.groups.name_and_trigger import MAX_NAME_CHARS, NameTaken, ProfileRefused
 from orchestrator.groups.roles import RULES, Permission
 from orchestrator.proxies import approvals
 from orchestrator.proxies.approvals import ApprovalIsOver, Decision, UnknownApproval
@@ -137,17 +138,17 @@ async def _decide_access(tx: Tx, match: re.Match[str], *, now_ms: int) -> str | 
     """
     decision: AccessDecision = "register" if match["register"] else "ignore" if match["ignore"] else "block"
     number, name = int(match["number"]), match["name"]
+    is_korean = not (match["register"] or match["ignore"] or match["block"]).isascii()
     try:
         decided = await access.decide(tx, number, decision, by=DECIDER, now_ms=now_ms, name=name)
     except UnknownAccessRequest:
         return None
-    except AccessIsDecided as error:
-        # A chat that has a group cannot be ignored: the number belongs to another list, such as the agent's.
-        return str(error) if decision == "register" else None
     except BadRequest as error:
-        return str(error)
-    is_english = (match["register"] or match["ignore"] or match["block"]).isascii()
-    return decided.explain() if is_english else _in_korean(decided)
+        # A chat that has a group cannot be ignored: the number belongs to another list, such as the agent's.
+        if isinstance(error, AccessIsDecided) and decision != "register":
+            return None
+        return _error_in_korean(error, number, decision) if is_korean else str(error)
+    return _in_korean(decided) if is_korean else decided.explain()
 
 
 async def _ignore_all(tx: Tx, *, is_korean: bool, now_ms: int) -> str | None:
@@ -162,6 +163,19 @@ async def _ignore_all(tx: Tx, *, is_korean: bool, now_ms: int) -> str | None:
     if is_korean:
         return f"대화 {ignored}개를 무시했어요."
     return f"Ignored: {counted(ignored, 'chat')}."
+
+
+def _error_in_korean(error: BadRequest, number: int, decision: AccessDecision) -> str:
+    """Return the reply, in Korean, that a decision about the request `number` cannot be carried out."""
+    if isinstance(error, AccessIsDecided):
+        return f"{number}번 요청은 이미 결정되었어요. 그 대화에는 그룹이 있어요."
+    if decision != "register":
+        return "이름은 등록할 때만 붙일 수 있어요. 이름을 빼 주세요."
+    if isinstance(error, NameTaken):
+        return f"'{error.folder}' 그룹이 이미 이 이름을 써요. 다른 이름을 골라 주세요."
+    if isinstance(error, ProfileRefused):
+        return f"이 이름은 쓸 수 없어요. 이름은 1자에서 {MAX_NAME_CHARS}자까지예요."
+    return str(error)  # not about the decision's words
 
 
 def _in_korean(decided: DecidedAccess) -> str:

@@ -191,11 +191,23 @@ async def test_a_direct_chat_is_answered_without_a_call(door: Door) -> None:
         ("ignore all", "Ignored: 1 chat."),
         ("모두 무시", "대화 1개를 무시했어요."),
         ("ignore 1 as Smiths", "Only a chat that is registered gets a name: leave the name out."),
+        ("무시 1 이름 Smiths", "이름은 등록할 때만 붙일 수 있어요. 이름을 빼 주세요."),
+        ("등록 1 이름 Main", "'main' 그룹이 이미 이 이름을 써요. 다른 이름을 골라 주세요."),
+        (f"등록 1 이름 {'x' * 201}", "이 이름은 쓸 수 없어요. 이름은 1자에서 200자까지예요."),
     ],
 )
 async def test_main_decides_in_english_and_korean(door: Door, text: str, reply: str) -> None:
     await door.call()
     assert await door.say(text) == reply
+
+
+async def test_a_chat_that_has_a_group_is_registered_no_second_time_and_korean_is_answered_in_korean(
+    door: Door,
+) -> None:
+    await door.call()
+    await door.say("등록 1")
+    assert await door.say("등록 1번") == "1번 요청은 이미 결정되었어요. 그 대화에는 그룹이 있어요."
+    assert await door.say("register 1") == "Request 1 is decided: the chat has a group already."
 
 
 async def test_only_a_whole_message_of_main_decides_about_a_chat(door: Door) -> None:

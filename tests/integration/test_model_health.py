@@ -503,6 +503,19 @@ async def test_a_service_that_is_silent_when_it_is_asked_again_is_asked_once_a_m
     assert len(harness.api.probes) == 2
 
 
+async def test_each_of_several_refused_models_is_asked_for_once_a_minute(harness: Harness) -> None:
+    for harness.model in ("claude-8", "claude-9"):
+        await harness.refuse(UNKNOWN)
+    harness.api.probe = UNKNOWN
+    for _ in range(3):
+        assert (await harness.turn_away())[0]
+    assert [one.body["model"] for one in harness.api.probes] == ["claude-8", "claude-9"]
+    harness.store_harness.clock.pass_ms(MINUTE_MS)
+    for _ in range(3):
+        assert (await harness.turn_away())[0]
+    assert len(harness.api.probes) == 4
+
+
 async def test_a_key_that_is_there_at_last_is_noticed_without_a_question(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -547,6 +560,28 @@ async def test_the_model_of_the_agents_own_choice_works_again_when_a_question_is
     assert (await harness.ask(Say("ok"))).status_code == 200
     assert harness.health.refusals == []
     assert (await harness.told("main"))[1:] == [failures.WORKS_AGAIN]
+
+
+async def test_an_answer_of_another_model_does_not_end_the_refusal_of_the_agents_own_choice(
+    harness: Harness,
+) -> None:
+    """The CLI asks a small model for its own purposes, beside the one that answers the question."""
+    await harness.refuse(UNKNOWN)
+    await harness.begin()
+    harness.api.then(Say("ok"))
+    other = await harness.served.call(content=b'{"model":"claude-small","messages":[]}')
+    assert other.status_code == 200
+    assert [one.model for one in harness.health.refusals] == [OWN_CHOICE]
+    assert len(await harness.told("main")) == 1, "nobody is told that it works again"
+
+
+async def test_after_a_restart_any_answer_ends_the_refusal_of_the_agents_own_choice(harness: Harness) -> None:
+    await harness.refuse(UNKNOWN)
+    harness.restart()
+    await harness.health.load()
+    await harness.begin()
+    assert (await harness.ask(Say("ok"))).status_code == 200
+    assert harness.health.refusals == []
 
 
 async def test_a_service_that_answers_late_is_asked_again_by_the_host_alone_and_found_to_work(

@@ -465,3 +465,21 @@ async def test_searches_that_were_not_made_stay_with_their_turn(tmp_path: Path) 
     async with searching(tmp_path) as served:
         codes = [(await served.call(content=SEARCHING_BODY)).status_code for _ in range(8)]
     assert codes == [200] * 8
+
+
+async def test_a_count_of_tokens_that_is_broken_off_costs_its_turn_no_search(tmp_path: Path) -> None:
+    async with searching(tmp_path) as served:
+        at_once, served.upstream.behave = served.upstream.behave, hang
+        path = "/v1/messages/count_tokens"
+        counting = [
+            asyncio.create_task(served.call(path, content=SEARCHING_BODY), name=f"count-{number}")
+            for number in range(5)
+        ]
+        await served.upstream.until_received(5)
+        served.upstream.behave = at_once
+        during = (await served.call(content=SEARCHING_BODY)).status_code
+        for task in counting:
+            task.cancel()
+        await asyncio.wait(counting)
+        await served.recorded(6)
+        assert (during, (await served.call(content=SEARCHING_BODY)).status_code) == (200, 200)

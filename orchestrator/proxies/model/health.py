@@ -54,11 +54,9 @@ class _Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LastProbe:
-    """The host's own last request."""
+    """The host's own last request for one model."""
 
     key: _Key
-    model: str | None
-    """The model of the probed refusal: a model, `OWN_CHOICE`, or None for any."""
     at_ms: int
     is_cut_off: bool = False
     """Whether the turn that waited for its answer has stopped waiting."""
@@ -113,8 +111,10 @@ class ModelHealth:
         """The key with which the last refusal was met."""
         self._chosen_by_agent: str | None = None
         """The model that an agent chose itself and that was last refused."""
-        self._last_probe: _LastProbe | None = None
-        """The host's last own request to the service, so that it is not repeated within a minute."""
+        self._last_probes: dict[str | None, _LastProbe] = {}
+        """The host's last own request for each model, so that it is not repeated within a minute. The model
+        is that of a refusal: a model, `OWN_CHOICE`, or None for any.
+        """
         self._probing = asyncio.Lock()
         self._wakeup = Wakeup()
         self.accepted_ms: int | None = None
@@ -172,7 +172,7 @@ class ModelHealth:
         """
         error = answered.error
         if error is None:
-            await self._record_answer(identity)
+            await self._record_answer(identity, answered.model)
             return True
         if error is ModelError.SLOW:
             await self._record_slowness(identity, answered)
@@ -186,18 +186,21 @@ class ModelHealth:
 
     # The service answers
 
-    async def _record_answer(self, identity: RunIdentity) -> None:
-        """Record that the service answered a run.
+    async def _record_answer(self, identity: RunIdentity, answering_model: str | None) -> None:
+        """Record that the service answered a run's request for `answering_model`.
 
-        This ends its turn's outage, and the refusals of the turn's model and of all models. A refusal of a
-        model that an agent chose itself ends with any answer: it blocks no turn, even if it still holds.
+        This ends its turn's outage, and the refusals of the turn's model and of all models. The refusal of a
+        model that an agent chose itself ends with an answer of that model or, after a restart of the host, of
+        any model: which one was refused is not stored, and the refusal blocks no turn even if it still holds.
         """
         self.accepted_ms = self._clock.now_ms()
         await self.end_outage(identity)
         if self._open_refusals:
-            model = await self._model_of(identity.folder, identity.kind)
+            answering = {None, await self._model_of(identity.folder, identity.kind)}
+            if self._chosen_by_agent in (None, answering_model):
+                answering.add(OWN_CHOICE)
             await self._end_refusals(
-                [refusal for refusal in self._open_refusals if refusal.model in (None, OWN_CHOICE, model)]
+                [refusal for refusal in self._open_refusals if refusal.model in answering]
             )
 
     async def end_outage(self, identity: RunIdentity) -> None:
@@ -270,11 +273,11 @@ class ModelHealth:
             await self._probe_model(model, awaits_answers=awaits_answers)
 
     async def _probe_model(self, model: str | None, *, awaits_answers: bool = False) -> None:
-        """Send the host's own request, at most once a minute with the same key, and record the result.
+        """Send the host's own request for a model, at most once a minute with the same key.
 
         `model` is the one in a refusal: a model, `OWN_CHOICE` for one that an agent chose itself, or None for
-        any. An outage is not recorded. An answer that is no lasting refusal ends the refusals of this model
-        and of all models.
+        any. The result is recorded, except for an outage. An answer that is no lasting refusal ends the
+        refusals of this model and of all models.
 
         If the caller stops waiting, the request is cut off, and `run` is woken to send it again at once: it
         never stops waiting (`awaits_answers`). Other callers send none within the minute.
@@ -284,13 +287,13 @@ class ModelHealth:
             now_ms = self._clock.now_ms()
             if key is None or self._was_just_probed(key, model, now_ms=now_ms, awaits_answers=awaits_answers):
                 return
-            self._last_probe = _LastProbe(key=key, model=model, at_ms=now_ms)
+            self._last_probes[model] = _LastProbe(key=key, at_ms=now_ms)
             try:
                 answered = await self._probe(self._chosen_by_agent if model == OWN_CHOICE else model)
             except asyncio.CancelledError:
                 # If `run` did not send it again, turns that come each minute would cut off every request to a
                 # slow service, and its recovery would never be noticed.
-                self._last_probe = replace(self._last_probe, is_cut_off=True)
+                self._last_probes[model] = replace(self._last_probes[model], is_cut_off=True)
                 self._wakeup.set()
                 raise
             error = answered.error
@@ -317,13 +320,13 @@ class ModelHealth:
                 )
 
     def _was_just_probed(self, key: _Key, model: str | None, *, now_ms: int, awaits_answers: bool) -> bool:
-        """Return whether the last probe was with the same key and model, less than a minute ago.
+        """Return whether the last probe of this model was with the same key, less than a minute ago.
 
         A probe in the future, as after the clock was set back, does not count; nor does one that was cut off,
         if the caller never stops waiting (`awaits_answers`).
         """
-        last_probe = self._last_probe
-        if last_probe is None or (last_probe.key, last_probe.model) != (key, model):
+        last_probe = self._last_probes.get(model)
+        if last_probe is None or last_probe.key != key:
             return False
         if last_probe.is_cut_off and awaits_answers:
             return False

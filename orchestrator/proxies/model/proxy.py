@@ -510,7 +510,8 @@ class CredentialProxy:
         request = await forwarder.upstream_request(
             path, client, identity, target, limits=self._limits, held=held, parsing=self._parsing
         )
-        self._begin_searches(identity, request.facts.searches, parser)
+        if path == MESSAGES_PATH:  # a count of tokens makes no searches
+            self._begin_searches(identity, request.facts.searches, parser)
         upstream = await self.upstream()
         # `within_seconds` is set only if another service could continue the turn.
         another_could_continue = request.within_seconds is not None and path == MESSAGES_PATH
