@@ -59,7 +59,7 @@ class SomethingInPlace(NothingToUndo):
 
 
 class NotYet(BadRequest):
-    """A turn of the group is running, so that its data must not change, or its files cannot be compared now."""
+    """A turn of the group is running: its data must not change. Or its files cannot be compared now."""
 
     code = "busy"
     http_status = 409
