@@ -240,7 +240,10 @@ class RunnerSession:
         )
 
     async def _close(self) -> None:
-        """Close the agent, in `CLOSE_SECONDS` at most."""
+        """Report the end of the run to its notices and close the agent, in `CLOSE_SECONDS` at most.
+
+        An error in closing the agent is only logged.
+        """
         self._noticing.end_session(session_id=self._agent.session_id)
         try:
             async with asyncio.timeout(CLOSE_SECONDS):

@@ -18,7 +18,7 @@ _JOINERS = frozenset("\u200c\u200d")
 def visible(text: str) -> str:
     """Return the text without characters that are not shown, such as control characters (`_UNSEEN`).
 
-    Tabs and joiners stay; all line breaks become `\\n`.
+    Tabs and joiners stay, and every kind of line break becomes a newline.
     """
     lines = _BREAKS.sub("\n", text)
     return "".join(
@@ -32,7 +32,7 @@ def _is_unseen(character: str) -> bool:
 
 
 def one_line(text: str) -> str:
-    """Return the text as `visible` cleans it, with line breaks and tabs written as `\\n` and `\\t`."""
+    """Return the text as `visible` cleans it, with newlines and tabs written as a backslash and a letter."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 

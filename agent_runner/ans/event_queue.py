@@ -77,7 +77,10 @@ class EventQueue:
         return events
 
     def _make_room(self) -> None:
-        """Drop events so that at most `retained` remain, or only errors if there are more of these."""
+        """Drop events so that at most `retained` remain, which is less than `limit`.
+
+        Errors are not dropped: if there are more of them than `retained`, only they remain.
+        """
         droppable = [index for index, event in enumerate(self._pending) if event.severity < EventLevel.ERROR]
         protected = len(self._pending) - len(droppable)
         droppable.sort(key=lambda index: self._pending[index].severity)
@@ -86,6 +89,7 @@ class EventQueue:
         dropped = set(droppable[: len(droppable) - max(0, self._retained - protected)])
         self._dropped.update((self._pending[i].severity, self._pending[i].type) for i in dropped)
         self._pending = [event for index, event in enumerate(self._pending) if index not in dropped]
+        # More than `retained` remain only if all are errors.
         self._has_errors_alone = len(self._pending) >= self._limit
 
     def _dropped_event(self) -> NoticeEvent:

@@ -21,24 +21,27 @@ if TYPE_CHECKING:
     from agent_runner.ans.rules import NoticeRules
 
 Act = Callable[["NoticeRules"], None]
-"""A call to the rules, made at once or once they are loaded."""
+"""A call to the notice rules, made at once or once they are loaded."""
 Make = Callable[[RunOrder, Workspace], "NoticeRules"]
 
 
 def _make(order: RunOrder, workspace: Workspace) -> NoticeRules:
-    """Import the rules and build them. Slow: call it in a thread."""
+    """Import the notice rules and build them. Slow: call it in a thread."""
     from agent_runner.ans.rules import NoticeRules
 
     return NoticeRules(order, workspace)
 
 
 class LazyNotices:
-    """The notices of a run, loaded when something needs them. There is one per run."""
+    """The notices of a run, loaded when something needs them. There is one per run.
+
+    They are loaded as `NoticeRules`, which hold the notices and find the events that lead to them.
+    """
 
     def __init__(self, order: RunOrder, workspace: Workspace, *, make: Make = _make) -> None:
         """Set up the notices for the run of `order`, in the group of `workspace`; nothing is loaded yet.
 
-        `make` builds their rules when they are loaded; it may take long, and is called in a thread.
+        `make` builds the notice rules when they are loaded; it may take long, and is called in a thread.
         """
         self.rules: NoticeRules | None = None
         """The run's notices with the rules that find its events; None until they are loaded."""
@@ -50,7 +53,7 @@ class LazyNotices:
         self._warming: asyncio.Task[None] | None = None
 
     async def load(self) -> NoticeRules:
-        """Return the rules. The first call loads them in a thread, so that it blocks no other task.
+        """Return the notice rules. The first call loads them in a thread, so that it blocks no other task.
 
         Then it makes the calls that `do` has stored until now.
         """
@@ -72,7 +75,7 @@ class LazyNotices:
         return bool(self._order.turn.notices) or self._order.restore.mode != "fresh"
 
     def use_order(self, order: RunOrder) -> None:
-        """Set the order for which the rules will be built, in place of the one that `__init__` got.
+        """Set the order for which the notice rules will be built, in place of the one of `__init__`.
 
         A run that was started ahead gets its final order with its first turn. Call this before the rules are
         loaded: loaded rules do not change.
@@ -80,7 +83,7 @@ class LazyNotices:
         self._order = order
 
     async def preload(self) -> None:
-        """Import the modules of the rules without building them, because their order has not arrived yet."""
+        """Import the modules of the notice rules without building them: their order has not arrived yet."""
         await asyncio.to_thread(importlib.import_module, "agent_runner.ans.rules")
         await asyncio.to_thread(importlib.import_module, "agent_runner.ans.templating")
 
@@ -98,7 +101,7 @@ class LazyNotices:
             log_fault("the notices were not loaded", error)
 
     def do(self, act: Act) -> None:
-        """Apply `act` to the rules now, or once they are loaded. An error in it is only logged."""
+        """Apply `act` to the notice rules now, or once they are loaded. An error in it is only logged."""
         if self.rules is not None:
             _apply(act, self.rules)
         else:
@@ -123,7 +126,7 @@ class LazyNotices:
         return ()
 
     def end_session(self, *, session_id: str | None) -> None:
-        """Report to the rules, if they are loaded, that the run has ended; stop loading them.
+        """Report to the notice rules that the run has ended; if they are not loaded yet, stop loading them.
 
         `session_id` is the agent's session; None if it has none.
         """
@@ -134,7 +137,7 @@ class LazyNotices:
 
 
 def _apply(act: Act, rules: NoticeRules) -> None:
-    """Apply `act` to the rules; an error in it is logged, so that it fails no turn and no later notice."""
+    """Apply `act` to the notice rules; an error is logged, so that it fails no turn and no later notice."""
     try:
         act(rules)
     except Exception as error:  # noqa: BLE001  # `act` may report a message of the CLI, which may contain anything

@@ -150,9 +150,10 @@ class RunNotices:
     ) -> None:
         """Record facts that the conditions of notices test; those that are None stay unchanged.
 
-        Of the model's window of `max_context_tokens`, `context_tokens` are full. `total_tokens` were written
-        in this turn, which may write `max_tokens` (0 for no limit). A condition that has made a notice due,
-        and is false now, can make another one due.
+        Of the model's window of `max_context_tokens`, `context_tokens` are full. `total_tokens` is the number
+        written in this turn alone, which may write `max_tokens` (0 for no limit); `message_count` is that of
+        the conversation's messages. A condition makes notices due only once while it stays true: those that
+        are false by the new facts can do so again.
         """
         facts = self.facts
         self.facts = replace(
@@ -178,7 +179,9 @@ class RunNotices:
         self.give(notices)
 
     def end_turn(self, *, is_well: bool = True) -> TurnNotices:
-        """Close the turn and return the outcome of its notices. Undelivered ones of the host are removed.
+        """Close the turn and return the outcome of its notices.
+
+        The host's notices that the model did not read are named in the outcome and removed here.
 
         `is_well`: whether the turn was answered. After a failed turn, the run's own notices that were
         delivered in it become due again, except those about that turn itself; the host passes its own notices
@@ -186,14 +189,15 @@ class RunNotices:
         """
         if not is_well:
             for batch in self._shown:
-                self._registry.take_back(batch.beyond_turn())
+                # A notice about the failed turn itself means nothing in the next one.
+                self._registry.take_back(batch.without_turn_entries())
         self._shown.clear()
-        ended = TurnNotices(delivered=self.delivered, returned=self.returned)
+        outcome = TurnNotices(delivered=self.delivered, returned=self.returned)
         for notice_id in self.returned:
             self.withdraw(notice_id)
         self._of_host.clear()
         self._turn += 1
-        return ended
+        return outcome
 
     @property
     def delivered(self) -> tuple[DeliveredNotice, ...]:
@@ -320,7 +324,12 @@ def _new_or_known(value: int | None, known: int) -> int:
 
 
 def _event_of(notice: Notice) -> NoticeEvent:
-    """Return a notice of the host as an event. Raises `ValueError`, `OverflowError`."""
+    """Return a notice of the host as an event.
+
+    Raises:
+        ValueError: its type is no dotted lower-case name, its severity is unknown, or its time is impossible.
+        OverflowError: its time is too large.
+    """
     return NoticeEvent(
         type=notice.event_type,
         source=notice.source,

@@ -70,7 +70,7 @@ class NoticeBatch:
         """Return the batch, marked as due if its point is one of `points`; a due one stays due."""
         return replace(self, is_due=True) if self.inject_at in points and not self.is_due else self
 
-    def beyond_turn(self) -> NoticeBatch:
+    def without_turn_entries(self) -> NoticeBatch:
         """Return the batch without the entries about one turn, for after that turn has failed."""
         lasting = (entry for entry in self.entries if not entry.event.type.startswith(OF_ONE_TURN))
         return replace(self, entries=tuple(lasting))

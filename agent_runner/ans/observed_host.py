@@ -31,8 +31,8 @@ class ObservedHost(HostClient):
     async def ask(self, command: Command) -> Reply:
         """Send a command to the host and return the reply; report the start and the end of the call.
 
-        The progress and the notices get the reports. Then the notices that are due at the end of a tool are
-        delivered.
+        The progress and the notices get the reports. Then the notices that are due at the end of a tool count
+        as delivered, for the offline agent has no model that would read them.
         """
         self._calls += 1
         number = self._calls
@@ -45,7 +45,8 @@ class ObservedHost(HostClient):
         self._progress.tool_ended(call, ok=reply.ok)
         self._noticing.do(lambda rules: _report(rules, _call(call, command), reply, duration_ms))
         if self._noticing.rules is not None:
-            # Called for its effect: no model reads the text, but the answer has a line for each delivery.
+            # Only for its effect: the text is dropped, and the notices count as delivered. The agent's answer
+            # to the chat then has a line for each of them.
             await self._noticing.rules.drain("after_tool", limit=MAX_RESTORE_CHARS)
         return reply
 

@@ -67,9 +67,9 @@ def compose(candidates: Sequence[NoticeBatch], write: Write, *, limit: int) -> R
 def _fitting(candidates: Sequence[NoticeBatch], write: Write, limit: int) -> list[RenderedNotice]:
     """Return the first candidates that fit in `limit` characters, with the texts that `write` returns.
 
-    Those of the run itself, which the host has not stored, may take at most `MAX_CHARS` of it together; only
-    the first candidate may be longer. If only a part of the first one's entries fits, that part is the only
-    one that is returned.
+    There are at most `MAX_NOTICES`. Those of the run itself, which the host has not stored, may take at most
+    `MAX_CHARS` of `limit` together. The first candidate is shortened to that, but may take up to `limit` if a
+    single entry is longer. A shortened candidate is the only one that is returned.
     """
     delivered: list[RenderedNotice] = []
     room_left, own_room_left = limit, min(limit, MAX_CHARS)

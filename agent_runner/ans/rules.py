@@ -84,8 +84,9 @@ class NoticeRules:
     def begin_turn(self, turn: TurnOrder, *, session_id: str | None) -> None:
         """Open a turn, with the host's notices for it, and report its start.
 
-        `session_id` is the agent's session; None before its first. A turn that is tried again is counted
-        once, and leads to no second checkpoint.
+        Every tenth turn is a checkpoint: an event that asks the agent whether its plan is still right. A turn
+        that is tried again is counted once, and leads to no second checkpoint. `session_id` is the agent's
+        session; None before its first.
         """
         self.notices.begin_turn(turn.notices)
         self._began = self._clock()

@@ -122,7 +122,11 @@ class NoticeHooks:
         return sdk.HookMatcher(matcher=matcher, hooks=[bounded], timeout=MATCHER_SECONDS)
 
     async def _turn_start(self, hook_input: Any) -> dict[str, Any]:
-        """Deliver due notices with the prompt. A repeated prompt of the turn gets the earlier ones, too."""
+        """Deliver due notices with the prompt. A repeated prompt of the turn gets the earlier ones, too.
+
+        At the run's first prompt, `on_first_prompt` is called, and notices are delivered only if they are
+        loaded already or the run starts with one.
+        """
         if self._on_first_prompt is not None:
             self._on_first_prompt()
             self._on_first_prompt = None
@@ -137,7 +141,7 @@ class NoticeHooks:
         room = MAX_CHARS - len(self._with_prompt)
         text = await rules.drain("turn_start", limit=room)
         self._with_prompt = "\n".join(filter(None, (self._with_prompt, text)))
-        return self._output(hook_input, self._with_prompt, first_delivered=text)
+        return self._output(hook_input, self._with_prompt, new_text=text)
 
     async def _before_tool(self, hook_input: Any) -> dict[str, Any]:
         """Report changes by others before an edit or a command; deny the tools for notices to subagents.
@@ -155,7 +159,7 @@ class NoticeHooks:
         return {}
 
     async def _tool_succeeded(self, hook_input: Any) -> dict[str, Any]:
-        """Report a call that succeeded, and remember the file that the agent now knows.
+        """Report a call that succeeded, and remember the file that the agent has read or edited with it.
 
         The end of a command is noted, too. Of a subagent's calls, only ends of commands and edits of files
         are noted: the agent does not know the content of files that a subagent reads.
@@ -166,7 +170,7 @@ class NoticeHooks:
             await rules.commands_ended(str(hook_input["tool_use_id"]))
         tools = EDITORS if hook_input.get("agent_id") else READERS
         if path and hook_input["tool_name"] in tools:
-            await asyncio.to_thread(rules.files.known, path)
+            await asyncio.to_thread(rules.files.remember, path)
         if not hook_input.get("agent_id"):
             rules.calls.succeeded(
                 _call(hook_input),
@@ -209,10 +213,13 @@ class NoticeHooks:
         rules.batch_ended(calls)
         await self._stream.measure("after_tool")
         text = await rules.drain("after_tool", limit=MAX_CHARS)
-        return self._output(hook_input, text, first_delivered=text)
+        return self._output(hook_input, text, new_text=text)
 
     async def _turn_end(self, hook_input: Any) -> dict[str, Any]:
-        """Make the model continue once if there are urgent notices, so that it reads them; others wait."""
+        """Make the model continue once if there are urgent notices, so that it reads them; others wait.
+
+        Its answer so far is then stored in `answered_already`: it is sent, and the next one only adds to it.
+        """
         # `stop_hook_active` is set when the model has gone on because of this hook; without the check, it
         # might never stop.
         if hook_input.get("agent_id") or hook_input.get("stop_hook_active"):
@@ -222,7 +229,7 @@ class NoticeHooks:
         if not text:
             return {}
         self.answered_already = hook_input.get("last_assistant_message") or None
-        return self._output(hook_input, f"{text}\n{ANSWER_STANDS}", first_delivered=text)
+        return self._output(hook_input, f"{text}\n{ANSWER_STANDS}", new_text=text)
 
     async def _compacted(self, hook_input: Any) -> dict[str, Any]:
         """Deliver this turn's notices again, because a compaction removed them from the conversation.
@@ -235,16 +242,16 @@ class NoticeHooks:
         delivered = _newest(self._delivered, MAX_CHARS)
         rules = await self._noticing.load()
         text = await rules.drain("turn_start", limit=MAX_CHARS - len(delivered))
-        return self._output(hook_input, "\n".join(filter(None, (delivered, text))), first_delivered=text)
+        return self._output(hook_input, "\n".join(filter(None, (delivered, text))), new_text=text)
 
-    def _output(self, hook_input: Any, text: str, *, first_delivered: str) -> dict[str, Any]:
+    def _output(self, hook_input: Any, text: str, *, new_text: str) -> dict[str, Any]:
         """Return a hook's output with a text for the model; empty for no text.
 
-        `first_delivered` is the part of the text that was not delivered before in this turn.
+        `new_text` is the part of `text` that was not delivered before in this turn; empty if there is none.
         """
         # Stored for `_compacted`: a compaction removes this turn's notices from the conversation.
-        if first_delivered:
-            self._delivered.append(first_delivered)
+        if new_text:
+            self._delivered.append(new_text)
         if not text:
             return {}
         output = {"hookEventName": hook_input["hook_event_name"], "additionalContext": text}

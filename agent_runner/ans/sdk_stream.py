@@ -80,7 +80,7 @@ class SdkStreamEvents:
     def process_message(self, message: sdk.Message) -> None:
         """Report the progress and the events in one message of the CLI; `IGNORED_KINDS` are no events.
 
-        Of a subagent's messages, only the tool calls are reported, and how it ended.
+        A subagent's tool calls are shown as progress, and its end is an event; its texts are not reported.
         """
         try:
             report_progress(self._progress, message)

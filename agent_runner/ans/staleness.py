@@ -64,8 +64,11 @@ class KnownFiles:
     def __len__(self) -> int:
         return len(self._states)
 
-    def known(self, path: str) -> None:
-        """Record the present state of a file that the agent has just read or written."""
+    def remember(self, path: str) -> None:
+        """Record the present state of a file that the agent has just read or written.
+
+        A file that cannot be remembered, such as one that is too large, is forgotten.
+        """
         name = self._name(path)
         with self._lock:
             state = _state_of(name)
@@ -141,12 +144,17 @@ class KnownFiles:
                 self._changes.append(change)
 
     def _record_own_changes(self) -> None:
-        """Record the present state of files that changed; those beyond `MAX_CHECKED_BYTES` are forgotten."""
+        """Record the present state of files that a running command of the agent may have changed.
+
+        Files that changed before it started are left out. Once `MAX_CHECKED_BYTES` were read, the others that
+        changed are forgotten.
+        """
         budget = MAX_CHECKED_BYTES
         changed = [name for name in self._states if self._is_own(name) and not self._is_as_recorded(name)]
         for name in changed:
             if budget > 0:
-                budget -= self._update_state(name)[1]
+                _, bytes_read = self._update_state(name)
+                budget -= bytes_read
             else:
                 self._drop(name)
 
@@ -180,7 +188,8 @@ class KnownFiles:
         if self._is_as_recorded(name):
             return None, 0
         before, now = self._states[name], _state_of(name)
-        # What changed before the first running command is recorded now; a later change is the command's.
+        # If the file had changed before the running command started, that is recorded now: a later change is
+        # the command's.
         self._changed_before.discard(name)
         if now is None:
             self._drop(name)

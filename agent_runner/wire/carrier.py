@@ -272,12 +272,12 @@ async def relay(
 ) -> None:
     """Copy bytes between two open connections, both ways, until `other` has ended; then close both.
 
-    They are also closed if either side takes nothing for `STALL_SECONDS`: as long as it takes nothing, the
-    other side is not read any further, so the end of the other side would never be noticed.
+    They are also closed if one of the two accepts no bytes for `STALL_SECONDS`: nothing more is then read
+    from the opposite one, so that its end would never be noticed.
 
     `other` has the reader and the writer of the second connection, which leads to the host: nothing more
     comes from there once it has ended. If the first connection ends, `other` may still send, and ends by
-    itself.
+    itself. A connection that breaks raises nothing; other errors are passed on.
     """
     other_reader, other_writer = other
     outward = asyncio.create_task(_carry(reader, other_writer), name="relay:out")

@@ -51,7 +51,12 @@ class Document(BaseModel):
 
     @classmethod
     def read(cls, fields: dict[str, Any]) -> Self:
-        """Return the document with these fields, which were decoded from JSON. Raises like `parse`."""
+        """Return the document with these fields, which were decoded from JSON.
+
+        Raises:
+            WireError: a field is missing or wrong.
+            OtherVersion: its version is not `WIRE_VERSION`.
+        """
         try:
             return cls.model_validate(fields).checked()
         except ValidationError as error:

@@ -213,20 +213,21 @@ class _Scan:
         if not is_large:
             self._bytes_left -= info.st_size
         if not is_large and self._bytes_left >= 0:
-            return _readable(directory_fd, name, info, self._cache, self.known, self._limits)
+            return _read_or_unread(directory_fd, name, info, self._cache, self.known, self._limits)
         if not self._limits.allows_unread:
             limit = self._limits.file_bytes if is_large else self._limits.tree_bytes
             raise TreeError(f"{path[:80]!r} goes beyond {limit // 1024**2} MiB")
-        return _unread(info)
+        return _unread_entry(info)
 
 
-def _readable(
+def _read_or_unread(
     directory_fd: int, name: str, info: os.stat_result, cache: HashCache, known: HashCache, limits: ScanLimits
 ) -> Entry:
     """Return the entry of the file `name` in an open directory; `info` is the file's status.
 
     With `limits.allows_unread`, a file that cannot be read is identified by its size and times. `cache` has
-    known hashes; that of this file is added to `known`. Raises `OSError`, also for a file that is gone.
+    the hashes of earlier scans; that of this file is added to `known`, unless it was changed just now. Raises
+    `OSError`, also for a file that is gone.
     """
     try:
         return _file_entry(directory_fd, name, info, cache, known)
@@ -235,10 +236,10 @@ def _readable(
     except OSError:
         if not limits.allows_unread:
             raise
-        return _unread(info)
+        return _unread_entry(info)
 
 
-def _unread(info: os.stat_result) -> Entry:
+def _unread_entry(info: os.stat_result) -> Entry:
     """Return the entry of a file without its content: too large, unreadable, or the caller wants no read.
 
     Its device, inode and times stand in place of a hash: a change of the file changes its size or these.
@@ -271,8 +272,8 @@ def entry_at(
             return Entry("link", content=os.readlink(name, dir_fd=directory))
         if stat.S_ISREG(info.st_mode):
             if not reads or info.st_size > limits.file_bytes:
-                return _unread(info)
-            return _readable(directory, name, info, cache, cache, limits)
+                return _unread_entry(info)
+            return _read_or_unread(directory, name, info, cache, cache, limits)
     return None
 
 

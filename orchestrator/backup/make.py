@@ -352,7 +352,7 @@ class _Writer:
         out instead.
         """
         pieces = sparse.pieces(file.fileno(), status)
-        if pieces is None or not self._count_spaceless_bytes(pieces, status):
+        if pieces is None or not self._fits_spaceless_limit(pieces, status):
             self.left_out.append(name)
             return
         info = _info(name, status, tarfile.REGTYPE)
@@ -367,17 +367,17 @@ class _Writer:
         self.contents = self.contents.with_file(status.st_size)
         self._progress.report_if_due(self.contents)
 
-    def _count_spaceless_bytes(self, pieces: sparse.Data, status: os.stat_result) -> bool:
-        """Count the bytes of a file that take no space on the disk, and return whether the file may be added.
+    def _fits_spaceless_limit(self, pieces: sparse.DataParts, status: os.stat_result) -> bool:
+        """Return whether a file may be added; if so, count its bytes that take no space on the disk.
 
-        `pieces` are the parts of the file with data. If the backup would have more than
-        `MAX_SPACELESS_BYTES` of these bytes with this file, they are not counted, and False is returned.
+        It may not if the backup would have more than `MAX_SPACELESS_BYTES` of these bytes with it: an agent
+        could otherwise make a backup huge at no cost. `pieces` are the parts of the file with data.
         """
         data_bytes = sum(length for _, length in pieces)
         disk_bytes = status.st_blocks * 512  # `st_blocks` counts pieces of 512 bytes on every disk
         if status.st_nlink > 1:
             key = (status.st_dev, status.st_ino)
-            # Only the first of several names counts: the others take no space on the disk.
+            # The space counts for the first name of a file: its other names take none.
             disk_bytes = 0 if key in self._several_names else disk_bytes
             self._several_names.add(key)
         if status.st_nlink == 1 and data_bytes <= TINY_BYTES:

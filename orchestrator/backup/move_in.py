@@ -235,8 +235,8 @@ class Import:
     ) -> list[str]:
         """Write the notes of `foreign_group` that are new or have changed, and return their paths.
 
-        A dry run writes none, but returns the paths. `leave_out` is called with a text for each note that
-        cannot be written.
+        A dry run writes no file, but returns the paths; its `tx` is that of a copy of the database.
+        `leave_out` is called with a text for each note that cannot be written.
         """
         added = []
         for note in foreign_group.notes:

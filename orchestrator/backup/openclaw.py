@@ -81,7 +81,7 @@ class _OpenClaw(Reading):
 
 
 def read(root: Path, scratch: Path) -> ForeignHome:
-    """Return the contents of OpenClaw's home in the folder `root`, of one of its agents. Blocks.
+    """Return the conversations, jobs and notes of one agent in the OpenClaw home `root`. Blocks.
 
     The agent `main` is read, or the first one if there is no `main`; the others are noted as left out.
     `scratch` is a folder for copies of the home's databases.

@@ -159,7 +159,7 @@ def place(
         )
         swap(home, stage, replaced_paths, aside=aside, record=record_with_facts)
     finally:
-        # Otherwise the stage has files of the home that `recover` puts back.
+        # While moves are not undone, the stage stays: it has files of the home that `recover` puts back.
         if not has_moves(home):
             with suppress(OSError):  # the restore is done or undone; `recover` clears the stage later
                 stage.clear()

@@ -61,12 +61,12 @@ def carry_out(home: Home, *, clock: Clock, say: Callable[[str], None]) -> None:
         BackupError: a killed or failed restore cannot be undone; until it is, nothing may run on this home.
     """
     record = read_record(home)
-    # Nothing is to be done: no restore waits or still lacks its entry in the audit log, and none was killed,
-    # which would have left the stage (the folders with the unpacked files).
+    # A requested restore has no entry in the audit log yet, and a killed one has left its stage (the folders
+    # with the unpacked files). Without either, nothing is to be done.
     if (record is None or record.is_audited) and not Stage(home).is_there():
         return
     with locked(home):
-        # Read again: `locked` changes the record if it undoes a killed restore.
+        # Read again: `locked` has undone a restore that was killed, which changes its record.
         record = read_record(home)
         if record is None or record.is_audited:
             return

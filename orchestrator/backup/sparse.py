@@ -20,11 +20,11 @@ MOST_STORED_BYTES = 8 * 2**30 - 2**24
 It takes the size there for that of the file with its holes.
 """
 
-Data = Sequence[tuple[int, int]]
+DataParts = Sequence[tuple[int, int]]
 """The parts of a file that have data: offset and length, in order."""
 
 
-def pieces(descriptor: int, status: os.stat_result) -> Data | None:
+def pieces(descriptor: int, status: os.stat_result) -> DataParts | None:
     """Return the offset and length of each part of an open file that has data, and is no hole.
 
     None for a file with more parts than `MOST_PIECES`. The whole file counts as data on a file system that
@@ -50,16 +50,16 @@ def pieces(descriptor: int, status: os.stat_result) -> Data | None:
     return parts if data_bytes < MOST_STORED_BYTES else whole_file
 
 
-def has_holes(data: Data, size: int) -> bool:
+def has_holes(data: DataParts, size: int) -> bool:
     """Return whether a file of `size` bytes has holes: its parts with data are smaller than the file."""
     return sum(length for _, length in data) < size
 
 
-def make_sparse(info: tarfile.TarInfo, number: int, data: Data, *, size: int) -> bytes:
+def make_sparse(info: tarfile.TarInfo, number: int, data: DataParts, *, size: int) -> bytes:
     """Change the header `info` of a member to that of a sparse file, and return the bytes before its data.
 
-    `number` is different for each sparse file of a backup. `data` are the parts of the file that are stored,
-    and `size` is the file's size with its holes.
+    `number` is different for each sparse file of a backup. `data` has the offset and length of each part of
+    the file that is stored, and `size` is the file's size with its holes.
     """
     # The number of parts, then the offset and length of each. The last part is empty, and its offset is the
     # file's size.
@@ -105,7 +105,7 @@ class Pieces(io.RawIOBase):
     missing bytes are zeros.
     """
 
-    def __init__(self, file: BinaryIO, head: bytes, data: Data) -> None:
+    def __init__(self, file: BinaryIO, head: bytes, data: DataParts) -> None:
         """`head` is read first: the list of the pieces, as `make_sparse` returns it.
 
         For a file without holes `head` is empty. Then come the pieces of the open file, of which `data` has

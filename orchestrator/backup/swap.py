@@ -142,9 +142,12 @@ class Stage:
         return self._root / ("." if self._can_write_top else "data") / STAGE
 
     def open(self) -> None:
-        """Create the stage's folders empty; only their owner can enter them. Raises `OSError`."""
+        """Create the stage's folder in each part of the home, with an empty folder for unpacked files in it.
+
+        Only their owner can enter them. Raises `OSError`.
+        """
         self.clear()
-        # The settings file may have the same stage as `data`, which exists then.
+        # If the home's top folder is read-only, the settings file shares the folder in `data`, which exists.
         for name in (*PARTS, archive.SETTINGS):
             self._stage_of(name).mkdir(mode=0o700, exist_ok=True)
             self.base(name).mkdir(exist_ok=True)

@@ -187,10 +187,9 @@ def _event_line(event: dict[str, Any], zone: ZoneInfo) -> str:
     """Return an event as one line: its time, its kind, then its other fields as `name=value`."""
     from orchestrator.base.clock import local_second
 
-    # The first of these names is `kind`, which every event has.
-    kind_name, *other_names = (name for name in EVENT_FIELDS if name in event)
-    # The fields that all events have come first, then those of this kind of event.
-    fields = {**{name: event[name] for name in other_names}, **event.get("data", {})}
-    return f"{local_second(event['at_ms'], zone)}  {event[kind_name]:22}" + "".join(
+    # The fields of `EVENT_FIELDS` come first, then those of this kind of event.
+    fields = {name: event[name] for name in EVENT_FIELDS if name in event and name != "kind"}
+    fields |= event.get("data", {})
+    return f"{local_second(event['at_ms'], zone)}  {event['kind']:22}" + "".join(
         f" {name}={fields[name]}" for name in fields
     )

@@ -258,9 +258,10 @@ def status_lines(rows: list[dict[str, Any]]) -> list[str]:
 async def connection_status(home: Home, channel: ChannelDescription) -> dict[str, Any]:
     """Return a channel's account and the state of its connection, and whether Andy runs.
 
-    A running Andy is asked for the state. Otherwise it is worked out: `unpaired` if no account is known,
-    neither now nor from the last connection; `logged_out` if the messenger ended the last login and nobody
-    has logged in since; else `down`.
+    A running Andy is asked for the state; if he does not use the channel, it is the one of the channel's
+    status file. If none runs, it is worked out: `unpaired` if no account is known, neither now nor from the
+    last connection; `logged_out` if the messenger ended the last login and nobody has logged in since; else
+    `down`.
     """
     from orchestrator.channels import status as condition
     from orchestrator.cli.client import Client

@@ -220,14 +220,14 @@ async def _answer_text(home_option: Path | None, state: dict[str, Any], *, is_wa
         case "answered" if is_waiting:
             return "(Andy had nothing to say.)"
         case "ignored":
-            return await _ignored_text(home_option, state)
+            return _ignored_text(home_option, state)
         case "queued":
             return f"({_waiting_text(state)}. See it with: andy messages {state['group']})"
         case outcome:
             return f"({outcome}; see it with: andy messages {state['group']})"
 
 
-async def _ignored_text(home_option: Path | None, state: dict[str, Any]) -> str:
+def _ignored_text(home_option: Path | None, state: dict[str, Any]) -> str:
     """Return a text that explains why a message is not for Andy and, if it called nobody, how to call him."""
     from orchestrator.inbound.triggers import NO_TRIGGER
     from orchestrator.store.groups import groups

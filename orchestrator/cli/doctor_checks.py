@@ -118,7 +118,10 @@ async def permissions(home: Home, messengers: Sequence[ChannelDescription]) -> D
 
 
 def _permissions(home: Home, messengers: Sequence[ChannelDescription]) -> DoctorFinding:
-    """Check that the home's folders can be written, and that no other user can read its secrets. Blocks."""
+    """Check that this user can write the home's folders and read its secrets, and no other can read these.
+
+    Blocks.
+    """
     for folder in (home.groups, home.data, home.database.parent):
         existing_folder = next(candidate for candidate in (folder, *folder.parents) if candidate.exists())
         if not os.access(existing_folder, os.W_OK | os.X_OK):
@@ -218,18 +221,23 @@ def _nearest_existing(path: Path) -> Path:
 
 
 async def clock(home: Home, settings: Settings, running: dict[str, Any] | None) -> DoctorFinding:
-    """Check that the clock is not behind the newest message, and that Andy runs with the zone of TZ.
+    """Check that the clock is right, and that Andy runs with the zone of TZ.
 
-    `running` is the status of the running Andy; None if none answers.
+    The clock is wrong before `FIRST_YEAR`, or more than `AHEAD_MS` before the time of the newest message. A
+    note says if the zone is UTC. `running` is the status of the running Andy; None if none answers.
     """
     status = running or {}
     zone = status.get("zone", settings.tz)  # an older running Andy does not report it
     now = datetime.now(ZoneInfo(zone))
     newest_ms = await asyncio.to_thread(_newest_ms, home.database)
-    ahead_ms = newest_ms - int(time.time() * 1000)
+    newest_ahead_ms = newest_ms - int(time.time() * 1000)
     # No clock that is right shows a year before this Andy was written.
-    if now.year < FIRST_YEAR or ahead_ms > AHEAD_MS:
-        behind = f", {ahead_ms // 60_000} minutes before the newest message" if ahead_ms > AHEAD_MS else ""
+    if now.year < FIRST_YEAR or newest_ahead_ms > AHEAD_MS:
+        behind = (
+            f", {newest_ahead_ms // 60_000} minutes before the newest message"
+            if newest_ahead_ms > AHEAD_MS
+            else ""
+        )
         return bad(
             "clock", f"it is {now:%Y-%m-%d %H:%M}{behind}", fix="set this machine's clock: timedatectl"
         )
@@ -266,7 +274,10 @@ async def lists() -> DoctorFinding:
 
 
 def _lists() -> DoctorFinding:
-    """Check the owner's allowlists of folders and of senders: an unreadable one allows nothing. Blocks."""
+    """Check that the owner's allowlists can be read, and that the allowed folders exist. Blocks.
+
+    An allowlist (of folders or of senders) that cannot be read allows nothing.
+    """
     folder = owner.owner_directory()
     mounts = owner.OwnerFile(folder / mount_allowlist.FILE, mount_allowlist.MountRules).read()
     people = owner.OwnerFile(folder / senders.FILE, senders.SenderRules).read()
@@ -515,8 +526,9 @@ async def models(
 ) -> DoctorFinding:
     """Check that each chosen model service exists, has its key and, as far as known, answers.
 
-    With `is_online` each used one gets a short request. `running` is the status of the running Andy; None if
-    none answers.
+    If the owner has added no service, that of `.env` is not checked here but by `credential`. With
+    `is_online`, each added service that is used gets a short request. `running` is the status of the running
+    Andy; None if none answers.
     """
     if reasons := await _refused_choices(home, settings):
         fix = "choose another with 'andy models use SERVICE/MODEL', or correct the setting in .env"
@@ -529,7 +541,7 @@ async def models(
     for row in rows:
         if row["used_by"] and row["down_since_ms"] is not None:
             text = f"{row['name']} {service_trouble_text(row, settings.zone)}"
-            # Not a fault as long as another service answers in its place.
+            # Not a fault as long as another service answers in its place (`stand_in`); `mend` is the advice.
             make_finding = note if row["stand_in"] else bad
             return make_finding("models", text, fix=row["mend"] or "")
     for row in added:

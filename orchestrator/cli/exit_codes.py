@@ -31,8 +31,8 @@ def exit_after(command: Callable[[], int]) -> NoReturn:
     """Run a command and exit with the code that it returns, or with the code of the error that it raises.
 
     If the reader of its output is gone, it exits with 0; after Ctrl-C, with `INTERRUPTED`; after the end of
-    the input at a question, with `FAILED`. An error that is neither Andy's nor one of the output is raised
-    again.
+    the input at a question, with `FAILED`. An `OSError` ends as `end_unwritten` says. Any other error that is
+    not Andy's is raised again.
     """
     with escaped_output():
         try:

@@ -166,7 +166,10 @@ def _new_hook_lines(row: NewHookView) -> list[str]:
 
 
 def _hook_lines(rows: list[HookView], *, zone: ZoneInfo) -> list[str]:
-    """Return hooks, addresses to which programs post, as the lines of a table, with times in `zone`."""
+    """Return hooks, addresses to which programs post, as the lines of a table, with times in `zone`.
+
+    The column `asks` says whether each posted text calls the group's agent.
+    """
     from orchestrator.base.clock import local_minute
     from orchestrator.base.tables import table
 

@@ -137,16 +137,16 @@ class SetupFlags:
 
 
 class SetupPrompts:
-    """Prompts the person at the terminal; without a terminal, it returns defaults."""
+    """Prompts the person at the terminal; without a terminal, each method returns what it says."""
 
     def __init__(self, *, is_possible: bool) -> None:
         """`is_possible` says that there is a terminal at which a person can be asked."""
         self.is_possible = is_possible
 
     def yes(self, question: str, *, default: bool) -> bool:
-        """Prompt until the answer is yes or no, and return whether it is yes; without a terminal it is no.
+        """Prompt until the answer is yes or no, and return whether it is yes.
 
-        An empty answer means `default`.
+        An empty answer means `default`. Without a terminal it is no, whatever `default` is.
         """
         while self.is_possible:
             answer = input(f"{question} [{'Y/n' if default else 'y/N'}] ").strip().lower()

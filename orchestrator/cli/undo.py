@@ -94,7 +94,10 @@ async def _undo(home: Path | None, group: str | None, number: int | None, *, is_
 
 
 async def _last_turn(tx: Tx, service: UndoService, folder: Folder) -> Turn:
-    """Return the last turn of a group that changed something. Raises `BadRequest` where there is none."""
+    """Return the last turn of a group that changed something and can still be undone: for 7 days.
+
+    Raises `BadRequest` if there is none.
+    """
     from orchestrator.domain.errors import BadRequest
 
     turn = await service.last(tx, folder)

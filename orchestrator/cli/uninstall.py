@@ -113,8 +113,11 @@ def _removal(folder: Path) -> str:
 
 
 def _remaining_lines(home: Home) -> list[str]:
-    """Return the lines about what an uninstallation leaves, each with the command that removes it."""
-    lists_folder = owner.owner_directory()
+    """Return the lines about what an uninstallation leaves, each with the command that removes it.
+
+    The last line, about a paired phone, says where its owner removes Andy there.
+    """
+    lists_folder = owner.owner_directory()  # of the owner's allowlists, of folders and of senders
     earlier_homes = sorted(home.root.parent.glob(f"{glob.escape(home.root.name)}.before-restore-*"))
     candidates = [
         ("messages, memory and settings", _removal(home.root)) if home.data.is_dir() else None,

@@ -117,7 +117,8 @@ class Channel(Protocol):
         (`store.conversation.messages.own_by_channel_id`).
 
         Raises:
-            ChannelDown: it was not sent; it may work later, with `moved_to` at another address of the chat.
+            ChannelDown: it was not sent; it may work later. If the chat has a new address, the error's
+                `moved_to` names it.
             ChannelRefused: it was not sent, and never will be.
             OutcomeUnknown: it may have been sent, and sent again it could be shown twice.
         """

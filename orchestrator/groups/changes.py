@@ -143,7 +143,8 @@ async def set_profile(
 
     Raises:
         UnknownGroup: there is no such group.
-        ProfileRefused: one of them cannot be used; nothing was changed.
+        ProfileRefused: a value cannot be used, or the name is another group's (`NameTaken`); nothing was
+            changed.
     """
     group = await groups.known(tx, folder)
     changed = name_and_trigger.with_profile(group, profile)
@@ -344,9 +345,10 @@ def _change(group: Group, part: GroupPart, before: str, after: str, *, by: str, 
 
 
 async def _record(tx: Tx, change: GroupChange, kind: str, detail: dict[str, Any]) -> None:
-    """Write a change to the audit log, and store it if it changes the text of its part.
+    """Write a change to the audit log, and store it if it changes the text of its part of the group.
 
-    `kind` is the kind of the audit entry and `detail` its content; a stored change adds its number to it.
+    The parts are the name with the trigger, the settings and the memory. `kind` is the kind of the audit
+    entry and `detail` its content; a stored change adds its number, who made it, and the change it undoes.
     """
     if change.before != change.after:
         number = await group_changes.add(tx, change)

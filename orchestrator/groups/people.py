@@ -159,9 +159,9 @@ async def of_group(tx: Tx, folder: str) -> list[GroupPerson]:
 
 
 async def known_people(tx: Tx, folder: str) -> list[GroupPerson]:
-    """Return the people of a group with their roles, without hooks, which are addresses of programs.
+    """Return the people of a group with their roles, as `of_group`, but without the entry for everybody else.
 
-    Raises `UnknownGroup` if there is no such group.
+    Hooks, which are addresses of programs, are left out, too. Raises `UnknownGroup`.
     """
     listed = await of_group(tx, folder)
     return [person for person in listed if person.address != EVERYBODY and not is_hook(person.address)]

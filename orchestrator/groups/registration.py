@@ -202,7 +202,7 @@ def _checked_address(jid: str) -> ChatJid:
 async def register_by_hand(tx: Tx, request: Registration, *, now_ms: int) -> Group:
     """Register the group that a person requests, and return it.
 
-    A name that they chose may not be another group's. Raises what `register` raises, and `ProfileRefused`.
+    Raises what `register` raises, and `NameTaken` if they chose the name of another group.
     """
     group = request.to_group(now_ms)
     if request.name is not None:

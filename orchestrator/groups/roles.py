@@ -159,6 +159,7 @@ def speaks_for(role: Role, askers: Collection[Role], *, is_only_asker: bool) -> 
     # By `RULES` and not by the group's settings, since no group can change which roles may command.
     if is_only_asker or Permission.COMMAND in RULES[role].may:
         return True
+    # A smaller rank is a higher role.
     return bool(askers) and all(rank(role) < rank(asker) for asker in askers)
 
 

@@ -160,13 +160,16 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _from_dotenv(path: Path) -> dict[str, str | None]:
-    """Return the settings in a `.env` file; none if there is no file. Raises `SettingError`."""
+    """Return the settings in a `.env` file; none if there is no file. A name without `=` has the value None.
+
+    Raises `SettingError`.
+    """
     try:
         if not path.exists():
             return {}
         from dotenv import dotenv_values
 
-        # A `$` may be part of a key.
+        # Values are taken as they are: a `$` may be part of an API key.
         return dotenv_values(path, interpolate=False)
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from error

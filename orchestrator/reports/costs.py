@@ -166,13 +166,15 @@ def parse_amount(text: str) -> BudgetAmount:
 def parse_amount_in(text: str, unit: Unit) -> BudgetAmount:
     """Return the amount of a text for which `unit` was chosen: `5`, `1.50` or `1,50` dollars, `2M` tokens.
 
+    A text may also name the unit itself, which must then be the chosen one.
+
     Raises:
         BadAmount: the text is no amount, or names another unit; the amount is zero, too small or too large.
     """
     name, example = ("dollars", "5 or 1.50") if unit is Unit.USD else ("tokens", "200000, 200k or 2M")
     # Three digits after a comma may be thousands; one or two are cents.
     normalised = _CENTS.sub(r"\1.\2", text) if unit is Unit.USD else text
-    # A text with a unit has it before or after the digits.
+    # A text with a unit has it before or after the digits; `k` and `M` are units of tokens.
     has_no_unit = normalised[:1] != "$" and normalised[-1:].isdigit()
     suffix = "usd" if unit is Unit.USD else "tokens"
     with_unit = f"{normalised}{suffix}" if has_no_unit else normalised

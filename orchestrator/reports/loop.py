@@ -164,9 +164,11 @@ def list_lines(rows: list[LoopView], zone: ZoneInfo) -> list[str]:
 
 
 def show_lines(row: LoopDocument, zone: ZoneInfo) -> list[str]:
-    """Return a loop as lines for people: its next wake and the reasons for it, requests and newest cycles.
+    """Return a loop as lines for people: its next wake and how it was set, requests and newest cycles.
 
-    For a loop that is off, there is one line, which says so.
+    The lines also name the pause that applies if the agent asks for none, the steps of the decision about the
+    next wake (`trace`), and why a cycle that is due does not start (`held`). For a loop that is off, there is
+    one line, which says so.
     """
     if row["status"] == "off":
         return [_line(row, zone)]

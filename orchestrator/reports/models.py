@@ -302,7 +302,7 @@ async def conditions(tx: Tx, router: ModelRouter, *, is_live: bool = True) -> li
     First, `router`, which chooses services, gets the present catalog of services from the database. If not
     `is_live`, no host runs: outages that the last one found may be over, and are left out. `stand_in` of a
     service in trouble is the first choice that may replace it and whose service is not in trouble itself;
-    None if there is none.
+    None if there is none. A choice is a service, perhaps with a model of it.
     """
     router.catalog = await read_catalog(tx)
     uses_by_service = await _uses(tx, router)

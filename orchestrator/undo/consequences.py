@@ -72,11 +72,11 @@ def _subject_of_row(row: Row) -> tuple[str | None, str | None, str | None]:
     return (row["task_id"], row["question_id"], row["cause"])
 
 
-async def skip_missed_runs(tx: Tx, effects: Sequence[RowEffect], *, now_ms: int) -> None:
+async def skip_past_times(tx: Tx, effects: Sequence[RowEffect], *, now_ms: int) -> None:
     """Let the repeating tasks that an undo has restored go on at their next time from now.
 
-    A due time from before the turn may have passed long ago. Its run was not missed, as nobody wanted it, and
-    must not begin now. A task whose times the turn did not change is left alone: its run was missed.
+    A due time from before the turn may be past (`is_late`): nobody wanted a run at that time any more, so
+    none begins now. A task whose times the turn did not change is left alone: its run was really missed.
     """
     for effect in effects:
         if effect.table != "scheduled_tasks" or _has_same_times(effect):

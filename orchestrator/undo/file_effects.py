@@ -122,10 +122,11 @@ async def _finish(tx: Tx, undo: Undo, unrestored: Sequence[RowEffect], *, now_ms
 
 
 def put_all(files: GroupFiles, folder: str, effects: Sequence[RowEffect]) -> list[RowEffect]:
-    """Bring each file to the state after its effect, if it is in the state before it. Blocks.
+    """Bring each file that is in the state `before` its effect to the state `after` it. Blocks.
 
-    Return the effects whose files are in another state, or could not be changed. Files that were restored
-    already stay as they are, so a host that was killed in between can simply call this again.
+    To undo a turn, pass the effects of the undo's own turn, which lead back. Return the effects whose files
+    are in neither state, or could not be changed. Files in the state `after` stay as they are, so a host that
+    was killed in between can simply call this again.
     """
     deletions = [effect for effect in effects if effect.after is None]
     writes = [effect for effect in effects if effect.after is not None]

@@ -444,6 +444,7 @@ class GroupFiles:
             write_whole(path, body, mode=0o600)
         write_whole(self._root / folder / "last", name, mode=0o600)
         self._folders[folder].last = (tree, name)
+        # The former last tree may not be needed any more, so `collect` has something to remove.
         self._folders[folder].is_collected = False
         return name
 

@@ -109,7 +109,8 @@ class UndoRequests:
 def _reply(text: str, *, turn_id: TurnId | None = None) -> ReplyAtOnce:
     """Return a reply by the host itself.
 
-    The request is then not shown to the agent, which could undo once more.
+    `is_for_host` says that the request was for the host. It is then not shown to the agent, which could undo
+    once more.
 
     `turn_id` is the turn of the undo; None if nothing was undone.
     """

@@ -1,4 +1,4 @@
-"""Undo a turn: plan what is restored, and restore all in one transaction."""
+"""Undo a turn: plan what is restored, and restore all rows in one transaction; files follow after it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SomethingInPlace(NothingToUndo):
 
 
 class NotYet(BadRequest):
-    """A turn of the group is running: its data must not change meanwhile."""
+    """A turn of the group is running: its data must not change. Or its files cannot be compared now."""
 
     code = "busy"
     http_status = 409
@@ -95,7 +95,12 @@ class UndoDone:
     plan: UndoPlan
 
     def to_row(self) -> dict[str, Any]:
-        """Return the undo as JSON fields, as the command line and HTTP show it."""
+        """Return the undo as JSON fields, as the command line and HTTP show it.
+
+        `unsent` counts messages that were kept from being sent, `deleted` sent ones whose deletion was
+        requested, and `stopped_runs` the waiting runs of scheduled tasks that the turn had requested. `left`
+        has the effects that stay.
+        """
         plan = self.plan
         return {
             "turn": self.turn_id,
@@ -148,12 +153,12 @@ class UndoService:
     async def last(self, tx: Tx, folder: Folder, *, chat_jid: ChatJid | None = None) -> Turn | None:
         """Return the last turn of a group that had an effect and is not undone; None if there is none.
 
-        Only the `RECENT_TURNS` newest turns are looked at, and of these, ended ones that are recent enough to
-        be undone. With `chat_jid`, only chat turns of that chat count, among them undos. The files of turns
-        are read as in `plan`.
+        An effect that no undo can reverse (`plan.outside`) counts, too. Only the `RECENT_TURNS` newest turns
+        are looked at, and of these, ended ones that are recent enough to be undone. With `chat_jid`, only
+        chat turns of that chat count, among them undos. The files of turns are read as in `plan`.
 
         Raises:
-            NotYet: the files of a group are being read, or have to be read first.
+            NotYet: the files that a turn changed cannot be recorded now, as in `plan`.
         """
         since_ms = self.clock.now_ms() - turn_effects.UNDO_MS
         for turn in await turns.recent(tx, limit=RECENT_TURNS, folder=folder):
@@ -173,7 +178,8 @@ class UndoService:
         blocks: call it in `Database.write`, which runs in a thread of its own.
 
         Raises:
-            NotYet: the files of the turn's group are being read, or have to be read first.
+            NotYet: the files cannot be recorded now: others are reading them, or the folder is too large to
+                be read in the transaction. The comparison of files that follows each turn will record them.
         """
         try:
             with self.files.held(turn.folder):
@@ -270,7 +276,7 @@ class UndoService:
     async def undo(
         self, tx: Tx, turn: Turn, *, by: str, is_forced: bool = False, reason: str | None = None
     ) -> UndoDone:
-        """Undo a turn in the transaction, and return what was done. Its files are restored after the commit.
+        """Undo a turn in the transaction, and return what was done. Its files follow after the commit.
 
         The undo is a turn of its own, which can be undone, too. `by` names who undoes it. `reason` is the
         text that is recorded with the undo's turn; None stands for a text that names the undone turn.
@@ -299,9 +305,9 @@ class UndoService:
     async def _carry_out(self, tx: Tx, plan: UndoPlan, *, by: str, reason: str | None) -> TurnId:
         """Carry out the plan of an undo as a turn of its own, and return that turn's id.
 
-        Rows are restored, waiting messages are not sent, and waiting runs do not begin. `by` names who undoes
-        the turn. `reason` is the text that is recorded with the undo's turn; None stands for a text that
-        names the undone turn.
+        Rows are restored, a group that the turn has registered is removed, waiting messages are not sent, and
+        waiting runs of scheduled tasks do not begin. `by` names who undoes the turn. `reason` is the text
+        that is recorded with the undo's turn; None stands for a text that names the undone turn.
 
         Raises:
             SomethingInPlace: another row has the place of one that the turn removed; nothing is changed.
@@ -321,8 +327,9 @@ class UndoService:
                 await consequences.cancel_outdated_alerts(tx, plan.rows, now_ms=now_ms)
                 unregistered = await _unregistered(tx, plan.rows)
                 await turn_effects.put_back(tx, plan.rows)
-                await consequences.skip_missed_runs(tx, plan.rows, now_ms=now_ms)
-                # Chats that were added to such a group since would belong to no group.
+                await consequences.skip_past_times(tx, plan.rows, now_ms=now_ms)
+                # Of a group that the turn has registered, the chats that were added since go, too: they would
+                # belong to no group.
                 for folder in unregistered:
                     await groups.remove(tx, folder)
                 await outbox.skip_unsent(tx, [message.id for message in plan.unsent])
@@ -375,8 +382,8 @@ class UndoService:
         # owner's group.
         for folder in sorted({effect.key[0] for effect in plan.rows if effect.table in BOARD}):
             await dashboards.advance(tx, folder)
-            # Days that were put back start at another time if the time zone has changed since. Without a
-            # stored zone, all deadlines are computed again.
+            # A deadline that was put back may be a day, which begins at another time if the time zone has
+            # changed since. Clearing the stored zone lets all deadlines be computed again.
             await dashboards.note_zone(tx, folder, None)
         for message in plan.sent:
             await withdrawals.add(tx, message.id, number, now_ms=now_ms)
@@ -403,7 +410,8 @@ async def _is_undo(tx: Tx, turn_id: TurnId) -> bool:
 def _count_out_of_reach(effects: Sequence[RowEffect], kind: str) -> int:
     """Return the number of effects of a kind that no undo can reverse: changes in the host's own files.
 
-    The kinds are `noted`, a note of the conversation, and `forgotten`, what was forgotten for good.
+    The kinds are `noted`, what the agent has noted of the conversation, and `forgotten`, what was forgotten
+    for good at a request.
     """
     return sum(effect.table == turn_effects.OUT_OF_REACH and effect.key[0] == kind for effect in effects)
 

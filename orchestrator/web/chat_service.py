@@ -127,28 +127,28 @@ class ChatService:
         self._on_opened(group.folder)
 
     async def say(
-        self, write: Callable[[Group, int], Inbound], folder: str, *, wait_seconds: float
+        self, message_for: Callable[[Group, int], Inbound], folder: str, *, wait_seconds: float
     ) -> MessageStatus:
         """Store a message for a group, and return its state.
 
-        `write(group, now_ms)` returns the message to store. If the group's agent is free, wait for the reply
-        first, for at most `wait_seconds`.
+        `message_for(group, now_ms)` returns the message to store. If the group's agent is free, this returns
+        only after its reply, or after `wait_seconds`.
 
         Raises:
             UnknownGroup, TextEmpty, TextTooLong: the message cannot be accepted.
             KeyReused: another text was stored under the message's id. In each case nothing is stored.
         """
         if not wait_seconds:
-            return (await self._store(write, folder)).status
+            return (await self._store(message_for, folder)).status
         # Listening begins before the message is stored: its reply may come at once.
         with self._bus.listening() as events:
-            stored = await self._store(write, folder)
+            stored = await self._store(message_for, folder)
             if stored.is_busy or stored.status.is_settled:
                 return stored.status
             return await self._wait_until_settled(stored.status, events, wait_seconds)
 
-    async def _store(self, write: Callable[[Group, int], Inbound], folder: str) -> _StoredMessage:
-        """Store the message that `write(group, now_ms)` returns, and announce to the host that it is stored.
+    async def _store(self, message_for: Callable[[Group, int], Inbound], folder: str) -> _StoredMessage:
+        """Store the message that `message_for(group, now_ms)` returns, and announce that it is stored.
 
         Return its state, as read in the same transaction. Raises what `say` raises.
         """
@@ -157,7 +157,7 @@ class ChatService:
             """Store the message; return the intake's report, and the state of the message."""
             group = await groups.known(tx, folder)
             running = await turns.running_of(tx, group.folder)
-            taken = await self._intake.take(tx, write(group, self._clock.now_ms()))
+            taken = await self._intake.take(tx, message_for(group, self._clock.now_ms()))
             if taken.accepted.outcome == "duplicate":
                 await _check_same(tx, taken.message)
             status = await _status_after_storing(tx, taken.message, group, taken.accepted)

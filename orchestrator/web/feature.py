@@ -152,7 +152,8 @@ class WebFeature:
         async with asyncio.TaskGroup() as task_group:
             writing_refusals = task_group.create_task(refused.run(), name="web:refusals")
             await Server(config).serve_on(*listeners)
-            # Only now: when cancelled, the task still writes the refusals that came while the server ended.
+            # Only after the server's end, since the task, once cancelled, writes the refusals that came until
+            # then. If this is cancelled, `serve_on` ends the server first, and the group cancels the task.
             writing_refusals.cancel()
 
     def _app(self, on_refusal: OnRefusal) -> ASGIApp:

@@ -203,7 +203,12 @@ def text_in(body: bytes, content_type: str) -> str:
 
 
 def _form_fields(text: str) -> dict[str, str]:
-    """Return the one field of a form by its name. Raises `BadBody` for a form with no or several fields."""
+    """Return the one field of a form by its name, which the caller checks.
+
+    Raises:
+        BadBody: it is no form, or has no or several fields.
+        UnicodeDecodeError: a value is not UTF-8.
+    """
     try:
         # Two fields are let through, so that the second one is refused with a text of its own below.
         fields = parse_qsl(

@@ -212,7 +212,10 @@ def _clock_with_h(match: re.Match[str]) -> Parts | None:
 
 
 def _clock_ko(match: re.Match[str]) -> Parts:
-    """Return the time of day in `오전 9시`, `저녁 7시 반`, `네 시 십오 분 전`."""
+    """Return the time of day in `오전 9시`, `저녁 7시 반`, `네 시 십오 분 전`.
+
+    In the match, `half` is the half of the day (`오전`, `저녁`), and `semi` the word for half past (`반`).
+    """
     parts = match.groupdict()
     half_of_day = HALVES_KO.get(parts.get("half") or "")
     hour = parts["hour"]
@@ -226,8 +229,8 @@ def _clock_ko(match: re.Match[str]) -> Parts:
         minutes_before=minute if is_before else 0,
         second=int(number(parts["second"])) if parts.get("second") else 0,
         half=half_of_day,
-        is_bare=half_of_day is None
-        and not (hour.startswith("0") and len(hour) == 2),  # `09시` is the morning
+        # An hour without a half of the day may mean either, but `09시` is the morning.
+        is_bare=half_of_day is None and not (hour.startswith("0") and len(hour) == 2),
         offset=_offset(match),
     )
     return Parts(clock=clock)

@@ -49,12 +49,12 @@ _WHICH_MONTH = r"(?P<which>this|(?:the\s+)?current|(?:the\s+)?next)\s+month\b"
 
 
 def _near_day(match: re.Match[str]) -> Parts:
-    """Return the day in `tomorrow`, `tonight`, `모레`."""
-    word = match["day"].lower()
-    if word in ("tonight", "tonite"):
+    """Return the day in `tomorrow`, `모레`, `the day after tomorrow`; for `tonight`, also the night half."""
+    words = match["day"].lower()
+    if words in ("tonight", "tonite"):
         return Parts(day=DaysAhead(days=0), half=Half.NIGHT)
-    # A word that is not in the table is `the day after tomorrow`.
-    return Parts(day=DaysAhead(days=_NEAR.get("".join(word.split()), 2)))
+    # `_NEAR` has all single words of the pattern; what it lacks is `(the) day after tomorrow`, 2 days ahead.
+    return Parts(day=DaysAhead(days=_NEAR.get("".join(words.split()), 2)))
 
 
 def _calendar_day(match: re.Match[str]) -> Parts:

@@ -153,10 +153,14 @@ def _days_of_any_month_en(rhythm: Rhythm) -> str:
     """Return the days of a rhythm in English, as if it had no `months`: `every month on the 3rd`."""
     if rhythm.month_day is not None:
         month = f"{rhythm.step} months" if rhythm.step > 1 else "month"
-        day = "last day" if rhythm.month_day == LAST else f"{rhythm.month_day}{_ordinal(rhythm.month_day)}"
+        day = (
+            "last day"
+            if rhythm.month_day == LAST
+            else f"{rhythm.month_day}{_ordinal_ending(rhythm.month_day)}"
+        )
         return f"every {month} on the {day}"
     if rhythm.nth is not None:
-        place = "last" if rhythm.nth == LAST else f"{rhythm.nth}{_ordinal(rhythm.nth)}"
+        place = "last" if rhythm.nth == LAST else f"{rhythm.nth}{_ordinal_ending(rhythm.nth)}"
         return f"the {place} {_DAYS_EN[rhythm.weekdays[0]]} of each month"
     if not rhythm.weekdays:
         return f"every {rhythm.step} days" if rhythm.step > 1 else "every day"
@@ -164,14 +168,17 @@ def _days_of_any_month_en(rhythm: Rhythm) -> str:
 
 
 def _weekdays_en(rhythm: Rhythm) -> str:
-    """Return the weekdays of a rhythm in words: `every other Monday and Friday`, `every weekday`."""
+    """Return the weekdays of a rhythm in words: `every other Monday and Friday`, `every weekday`.
+
+    A step of the rhythm counts weeks: `every 3rd Monday` is the Monday of every third week.
+    """
     names = _and([_DAYS_EN[day] for day in rhythm.weekdays])
     if rhythm.step == 2:
         return f"every other {names}"
     if rhythm.step > 1 and len(rhythm.weekdays) > 1:
         return f"every {rhythm.step} weeks on {names}"
     if rhythm.step > 1:
-        return f"every {rhythm.step}{_ordinal(rhythm.step)} {names}"
+        return f"every {rhythm.step}{_ordinal_ending(rhythm.step)} {names}"
     if rhythm.weekdays == _WORKDAYS:
         return "every weekday"
     return "every weekend" if rhythm.weekdays == _WEEKEND else f"every {names}"
@@ -195,7 +202,7 @@ def _and(names: list[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
-def _ordinal(number: int) -> str:
+def _ordinal_ending(number: int) -> str:
     """Return the English ending of a number up to 99 as an ordinal: `st`, `nd`, `rd` or `th`."""
     return "th" if number in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
 

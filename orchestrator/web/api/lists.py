@@ -199,7 +199,8 @@ def _rows_needed(query: PageQuery) -> int:
 async def _messages(source: ApiSource, query: MessagesQuery, _: Mapping[str, str]) -> RowPage[MessageView]:
     """Read a page of a group's messages: the newest, those before a cursor, or those after a number.
 
-    With `query.after`, the client repeats its request with the last number, so there is no next page.
+    The messages of a page are oldest first. With `query.after`, the client repeats its request with the last
+    number, so there is no next page.
     """
     limit = query.limit + 1
     rows = await source.read(
@@ -250,7 +251,10 @@ async def _commands(source: ApiSource, query: GroupPageQuery, _: Mapping[str, st
 
 
 async def _audit(source: ApiSource, query: AuditQuery, _: Mapping[str, str]) -> RowPage[AuditView]:
-    """Read a page of the audit log, of all groups or one; with `query.refused`, only refusals."""
+    """Read a page of the audit log, of all groups or one; with `query.refused`, only refusals.
+
+    The rows of a page are oldest first, and the next page has the rows before them.
+    """
     since_ms, limit = source.since_ms(query.since), query.limit + 1
     rows = await source.read(
         lambda tx: audit.rows(

@@ -89,7 +89,7 @@ class Metrics:
         """Return all figures as of now.
 
         `refused` counts what the model service refuses at this moment, `refusals` what Andy's own model proxy
-        has refused since the start of the host.
+        has refused since the start of the host. `foresight` is about containers that were started ahead.
         """
         async with self._database.reading() as tx:
             return MetricFigures(

@@ -133,9 +133,9 @@ class SentForm:
         return file if file is not None and file.name else None
 
     def shown_state(self) -> dict[str, str]:
-        """Return the state of the thing to change that the page showed, as texts by field.
+        """Return the values that the form's page showed before the change, as texts by field.
 
-        The form sends it in a hidden field. Raises `FormForged` if it has none.
+        The form sends them in a hidden field. Raises `FormForged` if it has none.
         """
         try:
             return {str(name): str(value) for name, value in json.loads(self.raw(SHOWN_STATE)).items()}

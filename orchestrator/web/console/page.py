@@ -450,8 +450,8 @@ class View:
         """Redirect the browser to `path` after a change; the session's next page shows `text` once.
 
         `undo` is the address of a form without fields that undoes the change: a button beside the text. If
-        the form was on the page Now, `path` is ignored: the browser goes back to Now and the other matters
-        that wait.
+        the form was on the page Now, `path` is ignored: the browser goes back to Now, where other things may
+        wait for a decision.
         """
         if came_from(self.request) == f"{ROOT}/now":
             path = "/now"
@@ -516,7 +516,8 @@ def status_of(error: Exception) -> int:
 def came_from(request: Request) -> str:
     """Return the path, with its query, of the console page that sent a request, by its `Referer` header.
 
-    The path of the console itself if the header is missing or names another place.
+    Only the path in the header counts, not its host. If the header is missing, or its path is none of the
+    console, return the path of the console itself.
     """
     parts = _url_parts(request.headers.get("referer", ""))
     return own_path(parts.path + (f"?{parts.query}" if parts.query else "")) or f"{ROOT}/"

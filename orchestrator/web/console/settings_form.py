@@ -157,8 +157,9 @@ def _options(annotation: Any) -> tuple[str, ...]:
 def stored_values(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a group's stored settings as the values of the form's fields, by the fields' names. Pure.
 
-    A setting that is not stored is an empty text. Some settings have other values in the form, or several
-    fields: the timeout is in minutes, and `egress` is a choice beside a field with the listed hosts.
+    A setting that is not stored has an empty value: a text, a list or a table; only `egress` is then closed.
+    Some settings have other values in the form, or several fields: the timeout is in minutes, and `egress` is
+    a choice beside a field with the listed hosts.
     """
     values = {name: config.get(name, "") for name in fields()}
     egress = config.get("egress", CLOSED)

@@ -281,7 +281,7 @@ def touch(path: Path, text: str | None = None, *, seconds: int = 5) -> None:
 
 def test_a_file_that_changed_since_it_was_read_is_stale_once(marks, plan):
     """N-52, and B.12-15: it was only noticed when the file was read again."""
-    marks.known("plan.md")
+    marks.remember("plan.md")
     touch(plan, "other")
 
     (happening,) = look(marks)
@@ -294,7 +294,7 @@ def test_a_file_that_changed_since_it_was_read_is_stale_once(marks, plan):
 
 def test_a_time_alone_makes_nothing_stale(marks, plan):
     """N-52, and B.12-15: a touch was enough."""
-    marks.known("plan.md")
+    marks.remember("plan.md")
     touch(plan)
 
     assert look(marks) == []
@@ -302,7 +302,7 @@ def test_a_time_alone_makes_nothing_stale(marks, plan):
 
 def test_a_change_back_to_what_was_read_is_none(marks, plan):
     """N-52."""
-    marks.known("plan.md")
+    marks.remember("plan.md")
     touch(plan, "other")
     touch(plan, "first")
 
@@ -311,9 +311,9 @@ def test_a_change_back_to_what_was_read_is_none(marks, plan):
 
 def test_the_agents_own_edit_makes_nothing_stale(marks, plan):
     """N-52, and B.12-15: its own edit was told to it."""
-    marks.known("plan.md")
+    marks.remember("plan.md")
     touch(plan, "its own")
-    marks.known(str(plan))
+    marks.remember(str(plan))
 
     assert look(marks) == []
     assert len(marks) == 1
@@ -324,7 +324,7 @@ def test_what_a_command_of_the_agents_own_changes_is_not_stale(marks, plan, tmp_
     gone = tmp_path / "gone.md"
     gone.write_text("x")
     for name in ("plan.md", "gone.md"):
-        marks.known(name)
+        marks.remember(name)
 
     assert begin(marks, "c1") == []
     touch(plan, "its own")
@@ -337,7 +337,7 @@ def test_what_a_command_of_the_agents_own_changes_is_not_stale(marks, plan, tmp_
 
 def test_what_others_change_before_and_after_a_command_is_stale(marks, plan):
     """N-52."""
-    marks.known("plan.md")
+    marks.remember("plan.md")
     touch(plan, "of others")
     assert types(*begin(marks, "c1")) == ["source.stale"]
     touch(plan, "its own", seconds=10)
@@ -349,7 +349,7 @@ def test_what_others_change_before_and_after_a_command_is_stale(marks, plan):
 
 def test_commands_side_by_side_are_one_time_in_which_changes_are_its_own(marks, plan):
     """N-52: the calls of a batch run at once."""
-    marks.known("plan.md")
+    marks.remember("plan.md")
     begin(marks, "c1")
     touch(plan, "of the first")
     assert begin(marks, "c2") == [], "the first may have done it"
@@ -366,7 +366,7 @@ def test_commands_side_by_side_are_one_time_in_which_changes_are_its_own(marks, 
 
 async def test_what_was_found_while_a_hook_took_too_long_is_told_by_the_next(marks, plan):
     """N-52, C.3: the thread that looks goes on when whoever waits for it is cancelled."""
-    marks.known("plan.md")
+    marks.remember("plan.md")
     touch(plan, "of others")
     with marks._lock:
         hook = asyncio.create_task(asyncio.to_thread(marks.check_all), name="hook")
@@ -379,7 +379,7 @@ async def test_what_was_found_while_a_hook_took_too_long_is_told_by_the_next(mar
 
 def test_a_command_whose_end_was_never_heard_of_hides_nothing(marks, plan):
     """N-52: told once too often is better than never."""
-    marks.known("plan.md")
+    marks.remember("plan.md")
     begin(marks, "c1")
     touch(plan, "of whom?")
 
@@ -393,7 +393,7 @@ def test_what_there_was_too_much_of_to_read_before_a_command_is_not_its_own(mark
     monkeypatch.setattr(staleness, "MAX_CHECKED_BYTES", 10)
     for name in "abcd":
         (tmp_path / name).write_text("x" * 8)
-        marks.known(name)
+        marks.remember(name)
         touch(tmp_path / name, "y" * 8)
 
     assert len(begin(marks, "c1")) == 2
@@ -408,7 +408,7 @@ def test_what_a_command_changed_and_is_too_much_to_read_is_watched_no_more(marks
     """N-52."""
     for name in "abcd":
         (tmp_path / name).write_text("x" * 8)
-        marks.known(name)
+        marks.remember(name)
     begin(marks, "c1")
     for name in "abcd":
         touch(tmp_path / name, "y" * 8)
@@ -424,11 +424,11 @@ def test_files_are_looked_at_while_others_become_known(marks, tmp_path):
     names = [f"f{number}" for number in range(40)]
     for name in names:
         (tmp_path / name).write_text(name)
-        marks.known(name)
+        marks.remember(name)
 
     def work(number: int) -> None:
         for name in names:
-            marks.known(name)
+            marks.remember(name)
             look_at(marks, name)
             begin(marks, f"{name}-{number}")
             marks.end_commands([f"{name}-{number}"])
@@ -443,7 +443,7 @@ def test_files_are_looked_at_while_others_become_known(marks, tmp_path):
 def test_a_file_is_looked_at_before_it_is_edited(marks, plan):
     """N-52."""
     assert look_at(marks, "plan.md") == [], "it was never read"
-    marks.known("plan.md")
+    marks.remember("plan.md")
     assert look_at(marks, "plan.md") == []
     touch(plan, "other")
     assert types(*look_at(marks, str(plan))) == ["source.stale"]
@@ -451,7 +451,7 @@ def test_a_file_is_looked_at_before_it_is_edited(marks, plan):
 
 def test_a_file_that_is_gone_is_stale_and_then_forgotten(marks, plan):
     """N-52."""
-    marks.known("plan.md")
+    marks.remember("plan.md")
     plan.unlink()
 
     (happening,) = look(marks)
@@ -464,7 +464,7 @@ def test_a_file_that_is_gone_is_stale_and_then_forgotten(marks, plan):
 def test_a_file_that_grew_too_long_is_not_called_gone(marks, plan, monkeypatch):
     """N-52."""
     monkeypatch.setattr(staleness, "MAX_FILE_BYTES", 100)
-    marks.known("plan.md")
+    marks.remember("plan.md")
     plan.write_text("x" * 101)
 
     (happening,) = look(marks)
@@ -476,7 +476,7 @@ def test_a_file_that_grew_too_long_is_not_called_gone(marks, plan, monkeypatch):
 
 def test_a_file_that_can_no_longer_be_read_is_not_called_gone(marks, plan, monkeypatch):
     """N-52. The disk is made to fail: the rights of a file do not stop root, who may run this."""
-    marks.known("plan.md")
+    marks.remember("plan.md")
     touch(plan, "other")
     monkeypatch.setattr(staleness, "read_plain", Mock(side_effect=PermissionError))
 
@@ -494,7 +494,7 @@ def test_links_pipes_folders_and_long_files_are_not_remembered(marks, plan, tmp_
     (tmp_path / "long").write_text("x" * 101)
 
     for name in ("link", "pipe", "folder", "long", "nowhere", "a\0b"):
-        marks.known(name)
+        marks.remember(name)
 
     assert len(marks) == 0
 
@@ -504,7 +504,7 @@ def test_a_file_that_became_a_link_or_a_pipe_is_stale_and_not_followed(marks, pl
     other = tmp_path / "other"
     other.write_text("b")
     for name in ("plan.md", "other"):
-        marks.known(name)
+        marks.remember(name)
     plan.unlink()
     plan.symlink_to("/etc/passwd")
     other.unlink()
@@ -520,7 +520,7 @@ def test_the_files_used_last_are_remembered_and_no_more_than_a_number(marks, tmp
     monkeypatch.setattr(staleness, "MAX_FILES", 3)
     for name in ("a", "b", "c", "a", "d"):
         (tmp_path / name).write_text(name)
-        marks.known(name)
+        marks.remember(name)
 
     assert len(marks) == 3
     for name in "abcd":
@@ -533,7 +533,7 @@ def test_one_look_reads_so_much_and_the_next_reads_the_rest(marks, tmp_path, mon
     monkeypatch.setattr(staleness, "MAX_CHECKED_BYTES", 10)
     for name in "abcd":
         (tmp_path / name).write_text("x" * 8)
-        marks.known(name)
+        marks.remember(name)
         touch(tmp_path / name, "y" * 8)
 
     assert [len(look(marks)) for _ in range(3)] == [2, 2, 0]
@@ -541,7 +541,7 @@ def test_one_look_reads_so_much_and_the_next_reads_the_rest(marks, tmp_path, mon
 
 def test_what_one_run_has_read_is_nothing_to_another(marks, plan, tmp_path):
     """N-52, and B.12-15: one memory for all sessions."""
-    marks.known("plan.md")
+    marks.remember("plan.md")
     other = KnownFiles(tmp_path)
     touch(plan, "other")
 

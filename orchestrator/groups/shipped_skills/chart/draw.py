@@ -111,8 +111,10 @@ def scale(series: dict[str, list[float]]) -> tuple[float, float, float]:
     low, high = min(values), max(values)
     span = (high - low) or 1.0
     # The smallest round step (1, 2, 2.5 or 5 times a power of ten) that divides the span into at most five.
+    # One of the factors always does, because the power is at most a quarter of the span.
     power = 10 ** math.floor(math.log10(span / 4))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if span / (factor * power) <= 5)
+    # The top is never zero: if all numbers are zero, the axis would have no height.
     return math.floor(low / step) * step, math.ceil(high / step) * step or step, step
 
 

@@ -8,12 +8,15 @@ import sys
 from pypdf import PdfReader
 from pypdf.errors import PyPdfError
 
-MAX_PAGES = 500
-"""The number of the last page that is printed."""
+LAST_PAGE = 500
+"""The number of the last page that can be printed."""
 
 
 def main() -> int:
-    """Print the text of the pages that the command line names, and return the exit code."""
+    """Print the text of the pages that the command line names, none after `LAST_PAGE`; return the exit code.
+
+    It is 1 if the file is locked with a password or cannot be read.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file")
     parser.add_argument("--pages", default="", help="such as 3-7; all by default")
@@ -25,7 +28,7 @@ def main() -> int:
             return 1
         count = len(reader.pages)
         first, _, last = arguments.pages.partition("-")
-        numbers = range(int(first or 1), min(int(last or first or count), count, MAX_PAGES) + 1)
+        numbers = range(int(first or 1), min(int(last or first or count), count, LAST_PAGE) + 1)
         texts = {number: (reader.pages[number - 1].extract_text() or "").strip() for number in numbers}
     except (OSError, PyPdfError, ValueError, IndexError) as error:
         print(f"It cannot be read: {error}", file=sys.stderr)

@@ -45,8 +45,8 @@ async def show(view: View) -> Response:
 async def pair(view: View, form: SentForm) -> Response:
     """Request a code that pairs a messenger with a phone: a QR code, or letters to type on the phone.
 
-    It is letters if the form has `by_number`. The next page shows the code. Raises `BadRequest` for a
-    messenger that is not paired by phone.
+    It is letters if the form has a number in `phone`, which is required with `by_number`. The next page shows
+    the code. Raises `BadRequest` for a messenger that is not paired by phone.
     """
     service = view.api.pairings.get(form.text("channel"))
     if service is None:
@@ -121,7 +121,7 @@ class ConnectionCard:
 async def _show(view: View, *, error: str = "", phone: str = "", form: SentForm | None = None) -> Response:
     """Show the page. `error` says why the pairing of the phone number `phone` was refused.
 
-    `form` is a login form that was refused; `view.error` has the reason.
+    `form` is a login form that was refused; the reason for that is in `view.error`.
     """
     statuses = (await view.api.status())["channels"]
     progress = {name: await _progress(service) for name, service in view.api.pairings.items()}
@@ -155,6 +155,7 @@ async def _show(view: View, *, error: str = "", phone: str = "", form: SentForm 
             _others, view.host.home.root, {messenger.name for messenger in view.services.channels.messengers}
         ),
         question=partial(_question, view),
+        # Of a refused login form, the texts of its fields and its messenger.
         given=lambda name: form.raw(name) if form else "",
         asked=form.text("channel") if form else "",
         qr=_qr,

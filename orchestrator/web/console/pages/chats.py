@@ -291,9 +291,9 @@ async def one_message(view: View) -> Response:
 
 
 async def say(view: View, form: SentForm) -> Response:
-    """Send the text and the file of the box: as a message of a member of the chat, or as Andy.
+    """Send the text of the box, as a message of a member of the chat or as Andy.
 
-    A refused message is shown in the box again, with the reason.
+    A file is sent only with a member's message. A refused message is shown in the box again, with the reason.
     """
     folder, text = view.path_param("folder"), form.raw("text")
     speaker, sender = form.text("speaker"), form.text("sender")[:MAX_SENDER_CHARS]

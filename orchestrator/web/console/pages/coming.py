@@ -127,7 +127,8 @@ async def add(view: View, form: SentForm) -> Response:
     try:
         planned = await _add(view, form.text("whose"), form.text("kind"), form.text("text"), form.text("at"))
         async with view.host.reader.reading() as tx:
-            # Called for its effect: it notes the names of the groups, of which the text below has one.
+            # Only for its effect: it stores the names of the groups in the view, where `_group_name` below
+            # looks one up.
             view.choices(await groups.every(tx))
     except (AndyError, ValidationError) as error:
         return await _show(view, problem=error, form=form)
@@ -200,6 +201,8 @@ async def change_reminder(view: View, form: SentForm) -> Response:
 
 async def _change_reminder(view: View, reminder: Scheduled, text: str, time_text: str) -> None:
     """Change a reminder's text and time as far as the form's `text` and `time_text` differ from them.
+
+    With a time that repeats, a new scheduled task takes the reminder's place.
 
     Raises:
         AndyError: the text or the time cannot be used, or the reminder is gone.
@@ -287,6 +290,7 @@ async def act_on_task(view: View, _: SentForm) -> Response:
     await view.api.tasks.act(number, action)
     async with view.host.reader.reading() as tx:
         task = await scheduled_task_service.find(tx, number)
+    # `ECHO` begins the prompt of a repeating reminder: it is for the agent, and people know only the rest.
     done_text = view.t(f".task_{action}", text=_short(task.prompt.removeprefix(ECHO)))
     undo = f"/coming/tasks/{number}/restore" if action == "cancel" else ""
     return view.done(_page_path(view), done_text, undo=undo)

@@ -89,9 +89,10 @@ async def _free_folder(view: View, name: str) -> str:
 
 
 async def add_chat(view: View, form: SentForm) -> Response:
-    """Add the chat in the form to a group, or with `notify`, let it receive the group's notifications.
+    """Add the chat in the form to a group, unless the group has it already.
 
-    A refused form is shown on the page of the group.
+    With `notify`, it receives the group's notifications from now on. A refused form is shown on the page of
+    the group.
     """
     folder = view.path_param("folder")
     try:
@@ -423,10 +424,11 @@ async def follow_calendar(view: View, form: SentForm) -> Response:
 
     A refused form is shown on the page of the group.
     """
-    folder, notice = view.path_param("folder"), form.text("notice")
-    # A text that is no number becomes -1, which `checked` refuses; 0 means no message before events.
-    notice_minutes = whole_number(notice)
-    minutes = -1 if notice_minutes is None else notice_minutes
+    folder = view.path_param("folder")
+    # Minutes before an event at which a message is sent; 0 means no message. A text that is no number becomes
+    # -1, which `checked` refuses.
+    written_minutes = whole_number(form.text("notice"))
+    minutes = -1 if written_minutes is None else written_minutes
     try:
         async with view.host.database.transaction() as tx:
             calendar = await following.checked(

@@ -146,9 +146,10 @@ def _lines(
 def read_run_line(line: str, zone: ZoneInfo) -> HostLogLine:
     """Return a line of a run's log with its parts: an event, or the output of the container. Pure.
 
-    Its time is in `zone`. Output is such as `2026-01-31T09:30:00Z stderr@12| text`: its level is that of the
-    text, if that is a log line itself. With an impossible time, only the whole line is returned, as text. Any
-    other line is read like one of the host's log.
+    Its time is in `zone`. Output is such as `2026-01-31T09:30:00Z stderr@12| text`, where 12 is the position
+    in bytes at which the text ends in the stream: its level is that of the text, if that is a log line
+    itself, and the text is returned as `event`. With an impossible time, only the whole line is returned, as
+    text. Any other line is read like one of the host's log.
     """
     event = files.read_event(line)
     if event is not None:

@@ -230,15 +230,15 @@ class PersonRow(TypedDict):
 
 
 async def _persons(tx: Tx, folder: Folder) -> list[PersonRow]:
-    """Return the people of a group as rows of the page."""
-    leaving = {
+    """Return the people of a group as rows of the page, which say who is about to be forgotten."""
+    to_be_forgotten = {
         address
         for removal in await person_removals.of_group(tx, folder)
         if removal.state is RemovalState.DUE
         for address in removal.addresses
     }
     return [
-        {"address": person.address, "name": person.name, "is_leaving": person.address in leaving}
+        {"address": person.address, "name": person.name, "is_leaving": person.address in to_be_forgotten}
         for person in await people.known_people(tx, folder)
     ]
 

@@ -99,6 +99,7 @@ async def set_fallback(view: View, form: SentForm) -> Response:
     A refused form is shown again. Raises `ChangedSince` if somebody else has changed the list meanwhile.
     """
     models = [
+        # The field `dearer` allows the model to replace a service that costs less.
         ChosenModel(WorkKind.FALLBACK, model, form.is_set(f"dearer{index}"))
         for index in range(model_choices.MAX_FALLBACKS)
         if (model := form.text(f"model{index}"))
@@ -127,7 +128,10 @@ def _work(text: str) -> WorkKind:
 
 
 def _tokens(text: str) -> int | None:
-    """Return a form's text as a number of tokens; None if it is empty. Raises `BadRequest` if it is none."""
+    """Return the number of tokens in a form's field; None for an empty field.
+
+    Raises `BadRequest` for a text that is no number.
+    """
     if text and not (text.isascii() and text.isdigit() and len(text) < 10):
         raise BadRequest(f"'{text[:20]}' is no number of tokens.")
     return int(text) if text else None

@@ -140,8 +140,8 @@ def _rows(view: View, status: StatusView, recent: Collection[GroupSummary]) -> l
 def _row(view: View, status: StatusView, folder: str, name: str) -> GroupRow:
     """Return the row of a group: what its containers do, and which of its turns wait.
 
-    A container without a turn is shown only if it starts or was given up. `status` is the report of the
-    host's status.
+    A container without a turn is shown only if it starts, or was given up (`left`): the host no longer reads
+    it, or cannot remove it. `status` is the report of the host's status.
     """
     running: int | None = None
     notes: list[str] = []

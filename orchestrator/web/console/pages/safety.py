@@ -357,7 +357,8 @@ def row_text(view: View, kind: str, detail: Mapping[str, object]) -> str:
         return ""
     named = (detail.get(name) for name in NAMED)
     subject = str(next((value for value in named if value not in (None, "")), "–"))[:MAX_NAMED_CHARS]
-    # The subject of such a row is the name of a command: `dashboard.create_task` is shown as `create task`.
+    # In a row about a command, the subject is the command's name: `dashboard.create_task` is shown as
+    # `create task`.
     is_command = kind in ("command", "dashboard") or family in ("reminder", "task")
     shown = subject.removeprefix("dashboard.").replace("_", " ") if is_command else subject
     return view.t(key, what=all_visible(shown))
