@@ -380,7 +380,8 @@ class UndoService:
         changed = Counter(effect.table for effect in (*plan.rows, *plan.files))
         # A changed dashboard gets a new revision. It may be another group's, if the turn was one of main, the
         # owner's group.
-        for folder in sorted({effect.key[0] for effect in plan.rows if effect.table in BOARD}):
+        boards = {effect.key[0] for effect in plan.rows if effect.table in BOARD}
+        for folder in sorted(boards):
             await dashboards.advance(tx, folder)
             # A deadline that was put back may be a day, which begins at another time if the time zone has
             # changed since. Clearing the stored zone lets all deadlines be computed again.
@@ -395,7 +396,9 @@ class UndoService:
         )
         await audit.append(tx, event)
         announce(tx, "turn.undone", group=turn.folder, turn=turn.id, detail=str(number))
-        for kind in ("dashboard.changed", "task.changed", "group.configured"):
+        for folder in sorted({turn.folder, *boards}):
+            announce(tx, "dashboard.changed", group=folder)
+        for kind in ("task.changed", "group.configured"):
             announce(tx, kind, group=turn.folder)
 
 

@@ -125,3 +125,18 @@ async def test_a_file_that_cannot_be_stored_is_said_beside_the_text(tmp_path):
     assert "see the plan" in answer.text
     assert "plan.txt" in answer.text
     assert not (tmp_path / "plan.txt").exists()
+
+
+async def test_a_file_is_not_dropped_when_the_owner_speaks_as_andy(tmp_path):
+    async with console_browser(tmp_path / "home") as browser:
+        page = await browser.get("/console/chats/family")
+        form = re.search(r'name="_form" value="([^"]+)"', page.text)
+        assert form
+        answer = await browser.post(
+            "/console/chats/family/say",
+            data={"_form": form[1], "text": "see the plan", "speaker": "andy"},
+            files={"file": ("plan.txt", b"x", "text/plain")},
+        )
+    assert answer.status_code == 422
+    assert "see the plan" in answer.text
+    assert "not as Andy" in answer.text

@@ -190,6 +190,17 @@ def test_the_text_of_a_pdf_comes_page_by_page(tmp_path: Path) -> None:
     some = run("summarise-pdf", "pdf_text.py", str(tmp_path / "bill.pdf"), "--pages", "3-9")
     assert "Invoice" not in some.stdout
     assert "due on Friday" in some.stdout
+    rest = run("summarise-pdf", "pdf_text.py", str(tmp_path / "bill.pdf"), "--pages", "2-")
+    assert rest.stdout.splitlines()[0] == "3 pages; of 2 read, 1 have no text."
+
+
+def test_the_last_pages_of_a_long_pdf_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "book.pdf").write_bytes(a_pdf(*("a line" for _ in range(510)), "the end"))
+    done = run("summarise-pdf", "pdf_text.py", str(tmp_path / "book.pdf"))
+    assert done.stdout.splitlines()[0] == "511 pages; of 500 read, 0 have no text."
+    last = run("summarise-pdf", "pdf_text.py", str(tmp_path / "book.pdf"), "--pages", "505-511")
+    assert last.stdout.splitlines()[0] == "511 pages; of 7 read, 0 have no text."
+    assert "the end" in last.stdout
 
 
 @pytest.mark.parametrize("content", [b"", b"no PDF", a_pdf("x")[:60]])

@@ -227,10 +227,10 @@ async def test_notes_that_give_up_just_as_a_turn_is_passed_on_hold_up_no_later_o
     voice = VoiceTranscriber(tmp_path)
 
     async def have_a_turn() -> None:
-        async with voice._turn("eve"):
+        async with voice._one_at_a_time("eve"):
             pass
 
-    async with voice._turn("eve"):
+    async with voice._one_at_a_time("eve"):
         waiting = [asyncio.create_task(have_a_turn()) for _ in range(2)]
         await asyncio.sleep(0)
     for note in waiting:

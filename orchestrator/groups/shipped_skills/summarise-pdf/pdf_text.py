@@ -8,18 +8,18 @@ import sys
 from pypdf import PdfReader
 from pypdf.errors import PyPdfError
 
-LAST_PAGE = 500
-"""The number of the last page that can be printed."""
+MAX_PAGES = 500
+"""Most pages that are printed at once."""
 
 
 def main() -> int:
-    """Print the text of the pages that the command line names, none after `LAST_PAGE`; return the exit code.
+    """Print the text of the first `MAX_PAGES` pages that the command line names; return the exit code.
 
     It is 1 if the file is locked with a password or cannot be read.
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file")
-    parser.add_argument("--pages", default="", help="such as 3-7; all by default")
+    parser.add_argument("--pages", default="", help="such as 3-7, 5 or 501-; all by default")
     arguments = parser.parse_args()
     try:
         reader = PdfReader(arguments.file)
@@ -27,8 +27,10 @@ def main() -> int:
             print("It is locked with a password: ask for one without.", file=sys.stderr)
             return 1
         count = len(reader.pages)
-        first, _, last = arguments.pages.partition("-")
-        numbers = range(int(first or 1), min(int(last or first or count), count, LAST_PAGE) + 1)
+        first, dash, last = arguments.pages.partition("-")
+        start = max(1, int(first or 1))
+        end = int(last) if last else count if dash or not first else start
+        numbers = range(start, min(end, count, start + MAX_PAGES - 1) + 1)
         texts = {number: (reader.pages[number - 1].extract_text() or "").strip() for number in numbers}
     except (OSError, PyPdfError, ValueError, IndexError) as error:
         print(f"It cannot be read: {error}", file=sys.stderr)

@@ -293,7 +293,8 @@ async def one_message(view: View) -> Response:
 async def say(view: View, form: SentForm) -> Response:
     """Send the text of the box, as a message of a member of the chat or as Andy.
 
-    A file is sent only with a member's message. A refused message is shown in the box again, with the reason.
+    A file is sent only with a member's message, and refused with one of Andy's. A refused message is shown in
+    the box again, with the reason.
     """
     folder, text = view.path_param("folder"), form.raw("text")
     speaker, sender = form.text("speaker"), form.text("sender")[:MAX_SENDER_CHARS]
@@ -301,6 +302,7 @@ async def say(view: View, form: SentForm) -> Response:
     try:
         file = form.file("file")
         if speaker == "andy":
+            _refuse_file_of_andy(file)
             await view.api.groups.say(folder, text, chat=chat)
         else:
             # The line that names the file in the message.
@@ -327,6 +329,12 @@ async def say(view: View, form: SentForm) -> Response:
             status=refused.http_status,
         )
     return view.done(f"/chats/{folder}#end")
+
+
+def _refuse_file_of_andy(file: UploadedFile | None) -> None:
+    """Raise `BadRequest` if a file was chosen for a message of Andy's, which can have none."""
+    if file is not None:
+        raise BadRequest("A file goes with a message of yours only: send it as you, not as Andy.")
 
 
 async def _store_file(view: View, folder: str, file: UploadedFile) -> str:
