@@ -118,11 +118,13 @@ class RemovalFacts:
 
 @dataclass(slots=True, kw_only=True)
 class RemovalReport:
-    """The numbers of removed items, and the files that still have the name."""
+    """The numbers of removed items, and the places that still have the name."""
 
     counts: Counter[str] = field(default_factory=Counter)
     lines_by_file: dict[str, int] = field(default_factory=dict)
     """A file's path → the number of its lines that still have the name."""
+    named_in_context: int = 0
+    """The number of decisions and lines of the summary with the name, if too many to delete by it; else 0."""
     unsearched: list[str] = field(default_factory=list)
     """The paths of notes and archives that were not searched: links, and those too large or too many."""
 
@@ -315,7 +317,12 @@ class PersonRemovals:
                 tx,
                 chat_jid=removal.chat_jid,
                 folder=folder,
-                text=removal_texts.done(report.counts, report.lines_by_file, report.unsearched),
+                text=removal_texts.done(
+                    report.counts,
+                    report.lines_by_file,
+                    report.unsearched,
+                    named_in_context=report.named_in_context,
+                ),
                 dedupe_key=f"person-forgotten:{removal.id}",
                 now_ms=now_ms,
             )
@@ -520,7 +527,7 @@ def _forget_files(home: Path, manager: ContextManager, facts: RemovalFacts, *, n
         ContextBusy, OSError: a file cannot be written now.
     """
     report, folder = RemovalReport(), facts.group.folder
-    _forget_in_context(manager, facts, report.counts, now_ms=now_ms)
+    _forget_in_context(manager, facts, report, now_ms=now_ms)
     archives = f"{folder}/{ARCHIVE}"
     for name, text in _searchable_notes(home, archives, f"{ARCHIVE}/", report.unsearched):
         remaining = without_person(text, facts)
@@ -540,14 +547,14 @@ def _forget_files(home: Path, manager: ContextManager, facts: RemovalFacts, *, n
 
 
 def _forget_in_context(
-    manager: ContextManager, facts: RemovalFacts, counts: Counter[str], *, now_ms: int
+    manager: ContextManager, facts: RemovalFacts, report: RemovalReport, *, now_ms: int
 ) -> None:
     """Remove a person's name from a group's stored context and its snapshots. Blocks.
 
-    Decisions and lines of the summary with the name are removed, and both added to `counts["decision"]`, as
-    the report has one number for the two. In plans, the name is replaced; `ai_session`, the workflow's copy
-    of other fields, is emptied if the workflow has the name. If more than `MAX_BY_NAME` decisions and lines
-    of the context have the name, nothing changes.
+    Decisions and lines of the summary with the name are removed, and both counted as "decision", as the
+    report has one number for the two. In plans, the name is replaced; `ai_session`, the workflow's copy of
+    other fields, is emptied if the workflow has the name. If more than `MAX_BY_NAME` decisions and lines of
+    the context have the name, nothing changes, and `report.named_in_context` has their number.
     """
     if not facts.searched_names:
         return
@@ -556,6 +563,7 @@ def _forget_in_context(
     named_count = sum(facts.has_name(line) for line in lines)
     # A name in so many lines is an ordinary word: somebody called "the" could empty a memory.
     if named_count > MAX_BY_NAME:
+        report.named_in_context = named_count
         return
     # The context and its snapshots have many lines in common: each counts once.
     removed_decisions: set[str] = set()
@@ -596,7 +604,7 @@ def _forget_in_context(
         draft.workflow = workflow_without_name(draft.workflow)
         draft.context = without_name(draft.context)
         manager.files.snapshots.rewrite(without_name, workflow_without_name)
-    counts["decision"] += len(removed_decisions) + len(removed_lines)
+    report.counts["decision"] += len(removed_decisions) + len(removed_lines)
 
 
 def _plan_without_name(plan: Plan, facts: RemovalFacts) -> Plan:

@@ -88,12 +88,19 @@ def only_oneself(*, is_korean: bool) -> str:
     )
 
 
-def done(counts: Mapping[str, int], lines_by_file: Mapping[str, int], unsearched: Sequence[str]) -> str:
+def done(
+    counts: Mapping[str, int],
+    lines_by_file: Mapping[str, int],
+    unsearched: Sequence[str],
+    *,
+    named_in_context: int,
+) -> str:
     """Return the report on a person who was forgotten, in English and Korean.
 
     `counts` has the number of removed items by kind. `lines_by_file` has the paths of files that still have
     the person's name, each with the number of such lines. `unsearched` has the paths of notes and archives
-    that were not searched.
+    that were not searched. `named_in_context` is the number of decisions and lines of the summary that
+    have the name, if these are too many to delete by it; otherwise 0.
     """
     # The counts with the names of their kinds in English and Korean.
     removed = [(count, *_KINDS[kind]) for kind, count in counts.items() if count and kind in _KINDS]
@@ -109,6 +116,15 @@ def done(counts: Mapping[str, int], lines_by_file: Mapping[str, int], unsearched
         )
         lines.append(
             f"그룹의 파일에는 이름이 아직 있어요(줄 수): {files}{more}. 지우려면: NAME에 대해 잊어 줘"
+        )
+    if named_in_context:
+        lines.append(
+            f"The name is in {named_in_context} decisions and lines of the summary. In so many it may be an"
+            " ordinary word, so nothing was deleted by it there, in plans and in snapshots."
+        )
+        lines.append(
+            f"결정과 요약 줄 {named_in_context}개에 이름이 있어요. 그렇게 많으면 흔한 낱말일 수 있어서,"
+            " 거기와 계획과 스냅샷에서는 이름으로 지우지 않았어요."
         )
     if unsearched:
         files = ", ".join(unsearched[:MAX_LISTED])

@@ -335,9 +335,9 @@ class Delivery:
         """Record that a message is about to be sent, and return it, with the reason if it must not be sent.
 
         If there is a reason, from the hooks or because the time of a poll is over, no attempt is recorded. So
-        it is for the other parts of a poll whose first part was skipped. A message of several parts is split
-        in the outbox, and the first part is returned. A poll that its channel cannot show is recorded as one
-        that is sent as a text. None if the message has changed since it was read. `features` are the
+        it is for the other parts of a message whose first part was skipped. A message of several parts is
+        split in the outbox, and the first part is returned. A poll that its channel cannot show is recorded
+        as one that is sent as a text. None if the message has changed since it was read. `features` are the
         abilities of its channel, `text_limit` the most characters of a text there.
         """
         if not await outbox.still_waits(tx, outgoing):
@@ -346,9 +346,9 @@ class Delivery:
         links = await _links(tx, outgoing, features)
         if links.poll is not None and links.poll.ended_ms is not None:
             why_not = "the time of this question was over"
-        # The other parts of a poll that was split before it ended.
-        elif outgoing.part and await polls.is_rest_of_skipped(tx, outgoing.id):
-            why_not = "the first part of this question was skipped"
+        # Such as a poll that was split before it ended.
+        elif outgoing.part and await outbox.is_rest_of_skipped(tx, outgoing.id):
+            why_not = "the first part of this message was skipped"
         if links.poll is not None and not links.poll.is_text and Feature.POLLS not in features:
             await polls.note_text(tx, outgoing.message_id)
             links = replace(links, poll=replace(links.poll, is_text=True))

@@ -39,6 +39,8 @@ LATE_MS = 120_000
 """Milliseconds after which a due time counts as missed; the loop looks at least every minute."""
 OVERLAPS = "its last run had not ended"
 MISSED = "Andy was not running"
+OLDER = f"{MISSED} (the due times before the newest {timing.MAX_CAUGHT_UP})"
+"""The reason for due times that are left out because there are too many to catch up on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,7 @@ async def _carry_out(
 ) -> FiredTask:
     """Queue the runs that were decided for a task, and set its next due time.
 
-    If due times are left out, one record is stored for all of them, at the newest of these times. A one-time
+    If due times are left out, one record is stored for all of them, at `decision.left_out_ms`. A one-time
     task whose run is left out is completed. Return what was done.
     """
     # The next time is set with the turn in one transaction: a crash neither loses a run nor repeats it.
@@ -194,7 +196,8 @@ class DueDecision:
     next_ms: int | None
     """When it is due next; None if it never is again."""
     left_out_ms: int | None = None
-    """The newest due time that does not run."""
+    """The newest due time that does not run; the oldest if all that do not run are older than those that do.
+    """
     reason: str | None = None
     """The reason why it does not run, with the number of due times that do not."""
 
@@ -212,14 +215,18 @@ def decide(task: ScheduledTask, open_turns: Collection[TurnState], *, now_ms: in
     wanted = _to_catch_up(times, task.catch_up, now_ms)
     run = _without_overlap(wanted, open_turns, task.overlap)
     left_out = [at for at in times if at not in run]
+    # `due_times` gives only the newest ones. The first of all was planned as `next_ms`.
+    has_older = times[0] != task.next_ms
+    reason = None
+    if left_out:
+        reason = _reason(len(left_out), has_older=has_older, is_overlap=run != wanted)
+    elif has_older:
+        left_out, reason = [task.next_ms], OLDER
     return DueDecision(
         run=run,
         next_ms=timing.following_ms(task.schedule, task.next_ms, after_ms=now_ms),
         left_out_ms=left_out[-1] if left_out else None,
-        # `due_times` gives only the newest ones. The first of all was planned as `next_ms`.
-        reason=_reason(len(left_out), has_older=times[0] != task.next_ms, is_overlap=run != wanted)
-        if left_out
-        else None,
+        reason=reason,
     )
 
 

@@ -221,6 +221,19 @@ async def test_what_only_snapshots_have_is_counted_once(house: ForgetHouse) -> N
     assert "Mina has the keys" not in await house.everything()
 
 
+async def test_a_name_that_too_many_lines_have_is_reported(house: ForgetHouse) -> None:
+    summary = "\n".join(f"Mina {number}" for number in range(60))
+    assert house.manager().put_summary(
+        summary,
+        instead_of=house.manager().load(now_ms=0).context.conversation.running_summary,
+        now_ms=house.harness.clock.now_ms(),
+    )
+    reply = await house.forget()
+    assert "Mina brings the cake" in await house.everything()
+    assert "The name is in 61 decisions and lines of the summary" in reply
+    assert "결정과 요약 줄 61개에" in reply
+
+
 async def test_an_archive_loses_their_messages_and_keeps_those_of_others(house: ForgetHouse) -> None:
     await house.forget()
     text = (house.home / "groups" / FAMILY / "conversations" / "monday.md").read_text()

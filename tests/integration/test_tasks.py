@@ -199,7 +199,8 @@ async def test_one_run_waits_where_overlaps_are_queued(home: TaskHarness) -> Non
         ("skip", 5, ["skipped"]),
         ("latest", 5, ["skipped", "running"]),
         ("all", 5, ["running"] * 5),
-        ("all", 50, ["running"] * 10),
+        ("all", 10, ["running"] * 10),
+        ("all", 50, ["skipped", *["running"] * 10]),
         ("skip", 1, ["skipped"]),
         ("latest", 1, ["running"]),
     ],
@@ -232,6 +233,15 @@ async def test_due_times_that_are_left_out_are_counted_up_to_ten(
     await home.after(away_hours * HOUR_MS + 10 * MINUTE_MS)
     skipped = [run.error for run in await home.runs(task_id) if run.status == "skipped"]
     assert skipped == [f"Andy was not running ({number} due times)"]
+
+
+async def test_due_times_that_are_too_many_to_catch_up_on_are_recorded(home: TaskHarness) -> None:
+    task_id = await home.schedule("interval", "1h", catch_up="all")
+    made_ms = home.harness.clock.now_ms()
+    await home.after(11 * HOUR_MS + 10 * MINUTE_MS)
+    (skipped,) = [run for run in await home.runs(task_id) if run.status == "skipped"]
+    assert skipped.error == "Andy was not running (the due times before the newest 10)"
+    assert skipped.due_ms == made_ms + HOUR_MS
 
 
 async def test_what_is_a_moment_late_is_not_missed(home: TaskHarness) -> None:

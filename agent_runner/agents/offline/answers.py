@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 
 from agent_runner.agents.offline.conversation import OpenQuestion, Option
@@ -251,8 +252,9 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
     Empty if the new words add no time. Of all combinations of the words, the first of the best kind is
     returned: one that can mean several days, so that the day is asked about; else one that is a moment; else
     one that leaves open only the half of the day; else a day without a time of day; else one that repeats
-    every month; else the new words alone. A new time of day never replaces the day of the earlier time: if
-    they do not go together, the combination that is returned is refused when it is read, and asked about.
+    every month; else the new words alone. A new time of day never replaces the day of the earlier time, nor
+    a new weekday a date with a wrong one: if they do not go together, the combination that is returned is
+    refused when it is read, and asked about.
     """
     words = f"at {words}" if re.fullmatch(r"\d{1,2}", words) else words
     if PATTERNS["midnight"].fullmatch(words) and _names_later_day(before, context):
@@ -261,6 +263,8 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
         words = "at 0:00" if PATTERNS["repeats"].search(before) else "at 12 at night"
     if _may_lose_day(before, words):
         return f"{before} {words}"  # this is not read as a time, so the time is asked about again
+    if with_new_weekday := _with_new_weekday(before, words, context):
+        return with_new_weekday
     combinations = dict.fromkeys(_combinations(before, words))
     tried = [(form, context.read_time(form)) for form in combinations]
     if all(_is_no_time(parsed_time) for _, parsed_time in tried):
@@ -314,6 +318,30 @@ def _may_lose_day(before: str, words: str) -> bool:
     return _is_clock(words) and bool(before.strip()) and times.leading(before) is None
 
 
+def _with_new_weekday(before: str, words: str, context: RequestContext) -> str:
+    """Return the earlier time `before` with `words` in place of its weekday, which does not fit its date.
+
+    So `Monday 12 March` with `Thursday` becomes `Thursday 12 March`; if that weekday does not fit either, the
+    result is refused when it is read. A time of day in `words` replaces the one of the earlier time. Empty if
+    the earlier time has no such weekday, or if `words` name none, or more than a weekday and a time of day.
+    """
+    earlier = context.read_time(before)
+    if not (isinstance(earlier, TimeRefusal) and earlier.reason is Reason.WRONG_WEEKDAY):
+        return ""
+    if not {"weekday"} <= _part_names(words) <= {"weekday", "clock", "half"} or _names_week(words):
+        return ""
+    rests = [before] if _part_names(words) == {"weekday"} else [*_without_clock(before), before]
+    forms = [
+        " ".join([*parts[:start], words, *parts[start + length :]])
+        for parts in (rest.split() for rest in rests)
+        for length in (1, 2)  # `Monday`, or `on Monday`
+        for start in range(len(parts))
+        if _part_names(" ".join(parts[start : start + length])) == {"weekday"}
+    ]
+    # The last form, which is no time, is asked about.
+    return next((form for form in forms if not _is_no_time(context.read_time(form))), f"{before} {words}")
+
+
 def _names_later_day(text: str, context: RequestContext) -> bool:
     """Return whether a time names a day, or days, and is not just a time of today."""
     rests = [text, *_without_clock(text)]
@@ -327,8 +355,20 @@ def _names_later_day(text: str, context: RequestContext) -> bool:
 
 def _is_clock(words: str) -> bool:
     """Return whether words are a time of day or a part of the day, and name no day."""
+    return bool(names := _part_names(words)) and names <= {"clock", "half"}
+
+
+def _names_week(words: str) -> bool:
+    """Return whether a time has a weekday of a certain week, such as `Thursday next week`."""
     lead = times.leading(words)
-    return lead is not None and lead.end == len(words) and lead.parts.written().keys() <= {"clock", "half"}
+    weekday = lead.parts.weekday if lead is not None else None
+    return weekday is not None and (weekday.is_next or weekday.weeks_ahead is not None)
+
+
+def _part_names(words: str) -> AbstractSet[str]:
+    """Return the names of the parts of a time, such as `weekday` and `clock`; empty if words are no time."""
+    lead = times.leading(words)
+    return lead.parts.written().keys() if lead is not None and lead.end == len(words) else frozenset()
 
 
 def _is_no_time(parsed_time: times.Reading) -> bool:

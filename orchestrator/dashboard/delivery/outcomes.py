@@ -95,6 +95,9 @@ class DeliveryOutcomes:
         row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is None:
             return Retry.BY_OUTBOX  # the outbox, as it does with every other message
+        # Otherwise the other parts of a long text would be sent before the first one, or without it. Another
+        # attempt, or the apology, brings the whole text.
+        await outbox.drop_other_parts(tx, outgoing.id)
         if not row.status.is_open:
             return Retry.NEVER
         pause_ms = decision.pause_ms(row.attempts)

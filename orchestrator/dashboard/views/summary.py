@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from zoneinfo import ZoneInfo
@@ -22,6 +23,8 @@ from orchestrator.domain.dashboard import (
 MAX_CHARS = 100_000
 """The largest length of a summary: the least important contexts are left out first, then the last rows."""
 NONE_SCHEDULED = "No notifications are scheduled."
+_ROW_START = re.compile(r"^(?:- )?\*\*", re.MULTILINE)
+"""Matches the start of each row, before its id; texts of people are never at the start of a line."""
 _RANK = {Priority.LOW: 0, Priority.MEDIUM: 1, Priority.HIGH: 2}
 
 
@@ -29,18 +32,21 @@ def render(snapshot: BoardSnapshot, *, now_ms: int, zone: ZoneInfo, limit: int =
     """Return a dashboard as text in three sections: active tasks, open questions, notifications to come.
 
     A text of more than `limit` characters is shortened: contexts are left out first, then the last rows, and
-    a line says what was left out. A text that is not shortened gets a line about the rows that the snapshot
-    lacks, `unread`, if there are any.
+    a line says what was left out. A line also says how many rows the snapshot lacks, `unread`, if any.
     """
     tasks = [task for task in snapshot.tasks if task.status is BoardTaskStatus.ACTIVE]
     today = datetime.fromtimestamp(now_ms / 1000, zone).date()
     whole = _sections(tasks, snapshot, today, zone, without=frozenset())
-    if len(whole) <= limit:
-        return f"{whole}\n\n{_left_out_line(snapshot.unread)}" if snapshot.unread else whole
-    without = _ids_without_context(tasks, snapshot.questions, len(whole) - limit)
+    unread_note = f"\n\n{_left_out_line(snapshot.unread)}" if snapshot.unread else ""
+    excess = len(whole) + len(unread_note) - limit
+    if excess <= 0:
+        return whole + unread_note
+    without = _ids_without_context(tasks, snapshot.questions, excess)
     note = f"\n\n(Left out, for length: the context of {len(without)} tasks and questions.)"
     shorter = _sections(tasks, snapshot, today, zone, without=without) + note
-    return shorter if len(shorter) <= limit else _shortened(shorter, limit, unread=snapshot.unread)
+    if len(shorter) + len(unread_note) <= limit:
+        return shorter + unread_note
+    return _shortened(shorter, limit, unread=snapshot.unread)
 
 
 def one_line(text: str) -> str:
@@ -190,8 +196,7 @@ def _shortened(text: str, limit: int, *, unread: int) -> str:
     # 200 characters are room for the line about what is left out. The text is cut at the end of a block:
     # blocks are separated by a blank line.
     shortened = text[: limit - 200].rsplit("\n\n", 1)[0]
-    # The id of each row is written between two `**`.
-    left_out = text[len(shortened) :].count("**") // 2 + unread
+    left_out = len(_ROW_START.findall(text, len(shortened))) + unread
     return f"{shortened}\n\n{_left_out_line(left_out)}"
 
 

@@ -121,14 +121,17 @@ async def claim(
     if not is_new:
         # An earlier attempt failed and its message is held, or was skipped because the notification had
         # ended, and that was undone: it becomes due again, with the present text.
-        await tx.execute(
+        revived = await tx.execute(
             """
             UPDATE outbox SET text = :text, state = 'pending',
                 next_attempt_ms = max(:now, ifnull(not_before_ms, 0))
-            WHERE dedupe_key = :key AND state IN ('held', 'skipped')
+            WHERE dedupe_key = :key AND state IN ('held', 'skipped') RETURNING id
             """,
             {"text": text, "now": now_ms, "key": key},
         )
+        # Parts of the earlier text that were skipped have the keys that the parts of this one will get.
+        if (row := await revived.fetchone()) is not None:
+            await outbox.drop_other_parts(tx, row["id"])
     queued = await outbox.by_key(tx, key)
     if poll is not None and queued is not None:
         await polls.add(tx, replace(poll, chat_jid=queued.chat_jid, message_id=queued.message_id))

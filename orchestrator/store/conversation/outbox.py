@@ -401,6 +401,28 @@ async def split(tx: Tx, whole: Outgoing, parts: Sequence[str]) -> Outgoing:
     return replace(whole, text=parts[0], part=0)
 
 
+async def drop_other_parts(tx: Tx, whole_id: int) -> None:
+    """Delete all parts but the first of a message that was split; the first counts as the whole again.
+
+    Its caller replaces its text, or sends it no more. A message that was not split is left unchanged.
+    """
+    await tx.execute("DELETE FROM outbox WHERE part_of = ?", (whole_id,))
+    await tx.execute("UPDATE outbox SET part = NULL WHERE id = ? AND part = 0", (whole_id,))
+
+
+async def is_rest_of_skipped(tx: Tx, outgoing_id: int) -> bool:
+    """Return whether a message is a later part of one that was split, and whose first part was skipped."""
+    cursor = await tx.execute(
+        """
+        SELECT 1 FROM outbox AS part
+        JOIN outbox AS first ON first.id = part.part_of AND first.state = 'skipped'
+        WHERE part.id = ?
+        """,
+        (outgoing_id,),
+    )
+    return await cursor.fetchone() is not None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstTry:
     """The first try to send a message: what its channel has noted of it, and when."""

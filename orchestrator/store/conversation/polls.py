@@ -75,23 +75,6 @@ async def of_message(tx: Tx, message_id: MessageId | None) -> Poll | None:
     return await _first(tx, "message_id = ?", message_id)
 
 
-async def is_rest_of_skipped(tx: Tx, outgoing_id: int) -> bool:
-    """Return whether a message of the outbox is a later part of a poll whose first part was skipped.
-
-    A poll is split only as a text that is too long for one message.
-    """
-    cursor = await tx.execute(
-        """
-        SELECT 1 FROM outbox AS part
-        JOIN outbox AS first ON first.id = part.part_of AND first.state = 'skipped'
-        JOIN polls ON polls.message_id = first.message_id
-        WHERE part.id = ?
-        """,
-        (outgoing_id,),
-    )
-    return await cursor.fetchone() is not None
-
-
 async def of_ref(tx: Tx, channel_ref: str) -> Poll | None:
     """Return the poll that the messenger knows by the id `channel_ref`, or None."""
     return await _first(tx, "channel_ref = ?", channel_ref)

@@ -304,10 +304,67 @@ async def test_what_met_a_messenger_that_was_starting_is_sent_once_it_is_connect
     assert (row.attempts, row.late_ms) == (2, 2_000)
 
 
+async def test_nothing_of_a_long_one_that_failed_and_was_cancelled_is_sent(harness):
+    harness.channel.max_text_chars = 12
+    await harness.put(a_notification(message="One two.\n\nThree four.\n\nFive."))
+    harness.channel.will(JID, ChannelDown("down"))
+    async with harness.delivering():
+        await harness.look("2026-02-09 09:00:00")
+        await harness.until_status("n_001", "pending")
+        await harness.change("n_001", status="cancelled", cancelled_ms=1)
+        await harness.look("2026-02-09 09:00:30")
+        await harness.until_quiet()
+    assert harness.channel.texts() == []
+
+
+async def test_a_long_one_that_failed_is_sent_again_in_the_order_of_its_parts(harness):
+    harness.channel.max_text_chars = 12
+    await harness.put(a_notification(message="One two.\n\nThree four.\n\nFive."))
+    harness.channel.will(JID, ChannelDown("down"), ChannelDown("down"))
+    async with harness.delivering():
+        for time in ("09:00:00", "09:00:30", "09:01:30"):
+            await harness.look(f"2026-02-09 {time}")
+            await harness.until_quiet()
+        await harness.until_status("n_001", "delivered")
+        await harness.until_quiet()
+    assert harness.channel.texts() == ["One two.", "Three four.", "Five."]
+
+
+async def test_the_other_parts_of_a_long_one_whose_notification_was_cancelled_are_skipped(harness):
+    """A host died while it sent the first part."""
+    harness.channel.max_text_chars = 12
+    await harness.put(a_notification(message="One two.\n\nThree four."))
+    harness.channel.will(JID, asyncio.Event())
+
+    async def a_host():
+        async with harness.delivering():
+            await harness.look("2026-02-09 09:00:00")
+            await asyncio.Event().wait()
+
+    host = asyncio.create_task(a_host(), name="host")
+    await until(lambda: bool(harness.channel.attempts), "the first part is being sent")
+    host.cancel()
+    await asyncio.wait([host])
+    await harness.change("n_001", status="cancelled", cancelled_ms=1)
+    async with harness.delivering():
+        await harness.until_quiet()
+    assert harness.channel.texts() == []
+    states = await harness.harness.rows("SELECT state FROM outbox ORDER BY id")
+    assert [row["state"] for row in states] == ["skipped", "skipped"]
+
+    # As an undo puts the row back.
+    await harness.change("n_001", status="pending")
+    async with harness.delivering():
+        await harness.look("2026-02-09 09:10:00")
+        await harness.until_status("n_001", "delivered")
+        await harness.until_quiet()
+    assert harness.channel.texts()[-1] == "Three four."
+
+
 @asynccontextmanager
-async def given_up(harness):
+async def given_up(harness, message="Water the plants"):
     """Have the messenger be down until a notification is tried no more; deliver on in the block."""
-    await harness.put(a_notification(message="Water the plants"))
+    await harness.put(a_notification(message=message))
     harness.channel.will(JID, *[ChannelDown("down")] * MAX_ATTEMPTS)
     async with harness.delivering():
         for time in ("09:00:00", "09:00:30", "09:01:30", "09:03:30", "09:08:30"):
@@ -322,6 +379,15 @@ async def test_what_cannot_be_sent_fails_in_the_end_and_is_told_when_it_can_be(h
         await harness.until_quiet()
     assert row.attempts == MAX_ATTEMPTS
     assert harness.channel.texts() == ["⚠️ This should have come earlier: Water the plants"]
+
+
+async def test_a_long_one_that_is_given_up_comes_once_with_the_apology(harness):
+    harness.channel.max_text_chars = 12
+    async with given_up(harness, "One two.\n\nThree four."):
+        await harness.until_status("n_001", "failed")
+        await harness.until_quiet()
+    assert harness.channel.texts()[-1] == "Three four."
+    assert harness.channel.texts().count("Three four.") == 1
 
 
 async def test_a_reminder_that_another_message_brings_late_is_not_also_said_to_be_lost(harness):

@@ -77,6 +77,20 @@ TALKS = {
         > evening
         Moved: call Ann is due Fri 2026-02-13 19:30.
     """,
+    "a weekday that does not fit its date": """
+        > remind me at 9am on Monday 12 March to call
+        The day and the date don't fit: that date is Thu 2026-03-12 09:00. Which one is it?
+        > Friday
+        The day and the date don't fit: that date is Thu 2026-03-12 09:00. Which one is it?
+        > Thursday
+        I'll remind you on Thu 2026-03-12 09:00: call (reminder 1).
+        > remind me at 9am on Monday 12 March to write
+        > on Thursday at 10am
+        I'll remind you on Thu 2026-03-12 10:00: write (reminder 2).
+        > remind me at 9am on Monday 12 March to read
+        > thursday next week
+        I'll remind you on Thu 2026-02-19 09:00: read (reminder 3).
+    """,
     "an agenda of a day that is not clear": """
         > remind me on 20 Feb at 9am to call mum
         > what's on next friday?

@@ -145,6 +145,26 @@ def test_what_was_not_even_read_is_counted() -> None:
     assert rendered(a_snapshot(tasks=(blog(),), unread=70)).endswith("70 more rows, the least urgent ones.)")
 
 
+def test_what_was_not_even_read_is_counted_beside_contexts_that_are_left_out() -> None:
+    snapshot = a_snapshot(tasks=(blog(context="x" * 1_000),), unread=70)
+    text = rendered(snapshot, limit=1_000)
+    assert "the context of 1 tasks and questions" in text
+    assert text.endswith("70 more rows, the least urgent ones.)")
+
+
+def test_the_line_about_what_was_not_read_has_room_within_the_limit() -> None:
+    limit = len(rendered(a_snapshot(tasks=(blog(context="x" * 1_000),))))
+    text = rendered(a_snapshot(tasks=(blog(context="x" * 1_000),), unread=70), limit=limit)
+    assert len(text) <= limit
+    assert text.endswith("70 more rows, the least urgent ones.)")
+
+
+def test_stars_in_a_title_are_no_rows_that_are_left_out() -> None:
+    tasks = tuple(blog(id=f"task_{number:04}", title="**Very** **bold**") for number in range(100))
+    text = rendered(a_snapshot(tasks=tasks), limit=3_000)
+    assert f"{100 - text.count('**task_')} more rows" in text
+
+
 def test_when_even_that_is_too_long_it_says_how_many_rows_are_left_out() -> None:
     tasks = tuple(replace(blog(), id=f"task_{number:04}") for number in range(1_000))
     text = rendered(a_snapshot(tasks=tasks), limit=20_000)
