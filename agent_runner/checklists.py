@@ -138,9 +138,9 @@ class Checklists:
         self.take_out(name, [item])
         return item
 
-    def take_out(self, name: str, items: Sequence[Item]) -> None:
-        """Remove entries from a list that has not changed since `items` returned them."""
-        line_numbers = {item.line for item in items}
+    def take_out(self, name: str, removed: Sequence[Item]) -> None:
+        """Remove entries, by their line numbers, from a list that must not have changed since it was read."""
+        line_numbers = {item.line for item in removed}
         lines = self._read(name)
         if line_numbers:
             self._write(name, [line for index, line in enumerate(lines) if index not in line_numbers])

@@ -87,8 +87,8 @@ class EngineConnection(http.client.HTTPConnection):
 def load(address: str, image: str, hashes: list[str], node: str) -> None:
     """Have this node's Docker engine load an image archive, and check that it has the image then.
 
-    The archive is fetched from `address` in blocks, whose SHA-256 hashes are `hashes`; `node` is the name of
-    this node. Raises `OSError` or `HTTPException`.
+    The archive is fetched from `address` in blocks, whose SHA-256 hashes are `hashes`. `node` is the id of
+    this node, by which the server reports each block. Raises `OSError` or `HTTPException`.
     """
     with closing(EngineConnection("engine")) as engine:
         engine.request(
@@ -110,7 +110,7 @@ def load(address: str, image: str, hashes: list[str], node: str) -> None:
 def blocks(address: str, hashes: list[str], node: str) -> Iterator[bytes]:
     """Yield the archive block by block, fetched from the server at `address`.
 
-    `hashes` has the SHA-256 hash of each block; `node` is the name of this node, for the server's report.
+    `hashes` has the SHA-256 hash of each block; `node` is the id of this node, for the server's report.
     Raises `OSError` for a block with another hash, and what `_block` raises.
     """
     for number, announced_hash in enumerate(hashes):

@@ -196,7 +196,7 @@ class Accumulator:
             self._add(entry, now_ms)
 
     def _add(self, entry: NoticeEntry, now_ms: int) -> None:
-        """Add an entry to the batch for its delivery; close the batch if it is full or urgent."""
+        """Add an entry to the batch for its delivery; close it if it is full, urgent or without a window."""
         entry.is_waiting = True
         self._waiting += 1
         self._newest[entry.event.type] = entry

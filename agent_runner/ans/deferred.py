@@ -61,7 +61,10 @@ class DeferredNotices:
             del self._notices_made_due[condition]
 
     def due(self, facts: TurnFacts) -> list[Notice]:
-        """Remove and return the notices that are due by these facts, in the order of their adding."""
+        """Remove and return the notices that are due by these facts, in the order of their adding.
+
+        The conditions that are false by these facts can make notices due again later, see `rearm`.
+        """
         self.rearm(facts)
         due = [awaiting for awaiting in self._awaiting.values() if self._is_due(awaiting, facts)]
         for awaiting in due:
@@ -77,8 +80,8 @@ class DeferredNotices:
     def _is_due(self, awaiting: _Awaiting, facts: TurnFacts) -> bool:
         """Return whether a waiting notice is due: its tool has ended, or its condition is true.
 
-        A condition that stays true makes no further notices due after its first ones. Those may become due by
-        it again, because the host passes them again after a failed turn.
+        A condition that has stayed true since it made notices due makes only the same ones due again: the
+        host passes these again after a failed turn.
         """
         if awaiting.condition is not None:
             made_due = self._notices_made_due.get(awaiting.condition)

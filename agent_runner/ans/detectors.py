@@ -92,8 +92,8 @@ class BudgetWatch:
     ) -> EventDraft | None:
         """Return the event for a limit that is reached, or nearly; None if neither, or if reported already.
 
-        `kind` names the budget; `current` is used of `limit`, counted in the word `unit`. `share` is the part
-        of the limit from which to warn.
+        `kind` names the budget, and `unit` is the word for what it counts, such as "tokens". `current` is the
+        number used so far; `share` is the part of the limit from which to warn.
         """
         if limit <= 0 or current < int(limit * share):
             return None
@@ -113,7 +113,7 @@ class BudgetWatch:
 def _payload(kind: BudgetType, current: int, limit: int, unit: str) -> dict[str, int | str]:
     """Return the payload of an event about a budget: its figures, and a message for the model.
 
-    `current` is used of `limit`, counted in the word `unit`.
+    `current` is the number used so far; `unit` is the word for what is counted, such as "tokens".
     """
     remaining = max(0, limit - current)
     state = f"{remaining:,} of {limit:,} {unit} are left" if remaining else f"all {limit:,} {unit} are used"

@@ -26,7 +26,7 @@ Make = Callable[[RunOrder, Workspace], "NoticeRules"]
 
 
 def _make(order: RunOrder, workspace: Workspace) -> NoticeRules:
-    """Import the notice rules and build them. Slow: call it in a thread."""
+    """Import `NoticeRules` and build those of a run. Slow: call it in a thread."""
     from agent_runner.ans.rules import NoticeRules
 
     return NoticeRules(order, workspace)
@@ -75,10 +75,10 @@ class LazyNotices:
         return bool(self._order.turn.notices) or self._order.restore.mode != "fresh"
 
     def use_order(self, order: RunOrder) -> None:
-        """Set the order for which the notice rules will be built, in place of the one of `__init__`.
+        """Set the order for which the `NoticeRules` will be built, in place of the one of `__init__`.
 
-        A run that was started ahead gets its final order with its first turn. Call this before the rules are
-        loaded: loaded rules do not change.
+        A run that was started ahead gets its final order with its first turn. Call this before they are
+        loaded: it does not change loaded ones.
         """
         self._order = order
 
@@ -108,7 +108,7 @@ class LazyNotices:
             self._waiting.append(act)
 
     def begin_turn(self, turn: TurnOrder, *, session_id: str | None) -> None:
-        """Open a turn with the host's notices for it.
+        """Open a turn, as `NoticeRules.begin_turn` does: now, or once they are loaded.
 
         `session_id` is the agent's session; None before its first.
         """

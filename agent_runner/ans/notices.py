@@ -75,9 +75,9 @@ class RunNotices:
         """The host's notices of this turn, by id."""
         self._delivered: list[DeliveredNotice] = []
         """Reports to the host about the notices that the model got in this turn."""
-        self._shown: list[NoticeBatch] = []
-        """The batches that those reports are about. If the turn fails, those that come from the run itself,
-        and not from the host, become due again.
+        self._delivered_batches: list[NoticeBatch] = []
+        """The batches of notices that the model got in this turn. If the turn fails, the run's own, unlike
+        the host's, become due again.
         """
         self._arrived: list[tuple[Notice, InjectAt]] = []
         """The host's notices that were not passed on yet, each with the point of its delivery."""
@@ -152,8 +152,8 @@ class RunNotices:
 
         Of the model's window of `max_context_tokens`, `context_tokens` are full. `total_tokens` is the number
         written in this turn alone, which may write `max_tokens` (0 for no limit); `message_count` is that of
-        the conversation's messages. A condition makes notices due only once while it stays true: those that
-        are false by the new facts can do so again.
+        the conversation's messages. A condition makes notices due only once while it stays true; one that is
+        false by the new facts can make notices due again later.
         """
         facts = self.facts
         self.facts = replace(
@@ -188,10 +188,10 @@ class RunNotices:
         again.
         """
         if not is_well:
-            for batch in self._shown:
+            for batch in self._delivered_batches:
                 # A notice about the failed turn itself means nothing in the next one.
                 self._registry.take_back(batch.without_turn_entries())
-        self._shown.clear()
+        self._delivered_batches.clear()
         outcome = TurnNotices(delivered=self.delivered, returned=self.returned)
         for notice_id in self.returned:
             self.withdraw(notice_id)
@@ -203,7 +203,7 @@ class RunNotices:
     def delivered(self) -> tuple[DeliveredNotice, ...]:
         """Return the notices that the model read in this turn, in their order, at most `MAX_DELIVERED`.
 
-        If there are more, the host's are preferred, and among the others those of higher priority.
+        If there are more, the host's, which alone have an id, are preferred, then those of higher priority.
         """
         by_importance = sorted(
             enumerate(self._delivered),
@@ -306,7 +306,7 @@ class RunNotices:
             self._registry.mark_delivered(rendered.batch)
             if rendered.text is not None:  # None for a batch that the text only counts
                 self._delivered.append(_delivered_notice(rendered.batch, rendered.text))
-                self._shown.append(rendered.batch)
+                self._delivered_batches.append(rendered.batch)
         return injection.text
 
     def _template_of(self, batch: NoticeBatch) -> str | None:

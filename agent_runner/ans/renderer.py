@@ -65,11 +65,12 @@ def compose(candidates: Sequence[NoticeBatch], write: Write, *, limit: int) -> R
 
 
 def _fitting(candidates: Sequence[NoticeBatch], write: Write, limit: int) -> list[RenderedNotice]:
-    """Return the first candidates that fit in `limit` characters, with the texts that `write` returns.
+    """Return the first candidates that fit in `limit` characters, at most `MAX_NOTICES`, with their texts.
 
-    There are at most `MAX_NOTICES`. Those of the run itself, which the host has not stored, may take at most
-    `MAX_CHARS` of `limit` together. The first candidate is shortened to that, but may take up to `limit` if a
-    single entry is longer. A shortened candidate is the only one that is returned.
+    `write` returns the text of a candidate. The run's own candidates, which have no `notice_id`, may take
+    only `MAX_CHARS` of `limit` together. The first candidate is shortened to the space that it may take; if
+    it has a single entry left and is still longer, it may take all of `limit`. After a shortened candidate,
+    no other is returned.
     """
     delivered: list[RenderedNotice] = []
     room_left, own_room_left = limit, min(limit, MAX_CHARS)

@@ -98,15 +98,17 @@ class NoticeRules:
         payload = {"turn_number": self._checkpoints.turn, "session_id": session_id}
         self.notices.emit("agent.turn.start", "info", payload)
         self._report_request(turn, is_new=is_new)
-        self.notices.happened(checkpoint)
+        self.notices.happened(checkpoint)  # ignored if it is None
 
     def end_turn(self, outcome: TurnOutcome, *, session_id: str | None) -> tuple[DeliveredNotice, ...]:
         """Close the turn and return the notices that its model read; none if the turn failed.
 
+        Limits that an answered turn has reached, or nearly, and not reported yet, are reported with the next
+        turn's prompt.
         `session_id` is the agent's session; None if it has none.
         """
         if outcome.error is None:
-            # Reported with the next turn's prompt: this turn's model can no longer react.
+            # At "turn_start", that of the next turn: this turn's model can no longer react.
             self._report(self._budgets.look_back(**self._used()), at="turn_start")
         payload = {
             "turn_number": self._checkpoints.turn,
@@ -160,7 +162,7 @@ class NoticeRules:
         await asyncio.to_thread(self.files.end_commands, call_ids)
 
     def model_asked(self) -> None:
-        """Record a request to the model, when its answer starts."""
+        """Count a request to the model, whose answer starts, and the answer as a message."""
         self._iterations += 1
         self._messages += 1
         self.notices.learn(message_count=self._messages)
@@ -233,8 +235,9 @@ class NoticeRules:
 def _loaded(mode: RestoreMode, so_far: RestoredConversation) -> dict[str, int | str]:
     """Return the figures of a loaded conversation (`so_far`) for the event that reports it.
 
-    A session that was resumed (`mode`) has all of it, so the figures of a stored part are 0. A new session
-    (`rehydrate`) has only that part: some exchanges and messages in full, and a summary.
+    A session that was resumed (`mode`) has all of it: an exchange for each turn, and the figures of window
+    and summary are 0. A new session (`rehydrate`) has only a stored part: some exchanges and messages in
+    full, and a summary.
     """
     is_new = mode == "rehydrate"
     return {

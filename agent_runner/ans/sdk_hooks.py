@@ -33,7 +33,7 @@ MATCHER_SECONDS = 30.0
 """Seconds after which the CLI gives up a hook."""
 MAX_CHARS = MAX_RESTORE_CHARS
 """Most characters of the notices that one hook passes to the model."""
-READERS = ("Read", "Edit", "Write", "NotebookEdit")
+FILE_TOOLS = ("Read", "Edit", "Write", "NotebookEdit")
 """The tools after which the agent knows the content of their file."""
 EDITORS = ("Edit", "Write", "NotebookEdit")
 """The tools that change their file."""
@@ -74,17 +74,17 @@ class NoticeHooks:
         self._on_first_prompt: Callable[[], None] | None = on_first_prompt
         self._is_stuck = False
         """Whether a hook of this turn took too long."""
-        self._with_prompt = ""
-        """The notices that the turn's prompt got."""
-        self._delivered: list[str] = []
-        """All notices of this turn that the model got."""
+        self._prompt_notices = ""
+        """The text of the notices that were delivered with this turn's prompt."""
+        self._delivered_texts: list[str] = []
+        """The texts of all notices that the model got in this turn."""
 
     def begin_turn(self) -> None:
-        """Forget the notices and the first answer of the turn before, and whether a hook took too long."""
+        """Forget the last turn: its notices, `answered_already`, and whether a hook took too long."""
         self.answered_already = None
         self._is_stuck = False
-        self._with_prompt = ""
-        self._delivered.clear()
+        self._prompt_notices = ""
+        self._delivered_texts.clear()
 
     def matchers(self) -> dict[str, list[sdk.HookMatcher]]:
         """Return the hooks that the CLI calls, by event."""
@@ -138,15 +138,16 @@ class NoticeHooks:
         await rules.look_at_files()
         await self._stream.measure("turn_start")
         # The CLI may drop a prompt and send it again: the earlier notices and the new ones share one limit.
-        room = MAX_CHARS - len(self._with_prompt)
+        room = MAX_CHARS - len(self._prompt_notices)
         text = await rules.drain("turn_start", limit=room)
-        self._with_prompt = "\n".join(filter(None, (self._with_prompt, text)))
-        return self._output(hook_input, self._with_prompt, new_text=text)
+        self._prompt_notices = "\n".join(filter(None, (self._prompt_notices, text)))
+        return self._output(hook_input, self._prompt_notices, new_text=text)
 
     async def _before_tool(self, hook_input: Any) -> dict[str, Any]:
-        """Report changes by others before an edit or a command; deny the tools for notices to subagents.
+        """Find changes of files by others before an edit or a command; deny subagents the notice tools.
 
-        A subagent's edit is not looked at: it is the main agent that has read the file.
+        The changes become notices, which a later hook delivers; changes after a command's start count as its
+        own. A subagent's edit is not looked at: it is the main agent that has read the file.
         """
         name = str(hook_input["tool_name"])
         # Otherwise, a subagent could get or delete notices that are for the agent.
@@ -168,7 +169,7 @@ class NoticeHooks:
         path = _path(hook_input)
         if hook_input["tool_name"] in COMMANDS:
             await rules.commands_ended(str(hook_input["tool_use_id"]))
-        tools = EDITORS if hook_input.get("agent_id") else READERS
+        tools = EDITORS if hook_input.get("agent_id") else FILE_TOOLS
         if path and hook_input["tool_name"] in tools:
             await asyncio.to_thread(rules.files.remember, path)
         if not hook_input.get("agent_id"):
@@ -197,7 +198,7 @@ class NoticeHooks:
         return {}
 
     async def _after_tools(self, hook_input: Any) -> dict[str, Any]:
-        """Report calls that were made together, and deliver the notices that are due after them.
+        """Report calls that were made together; return a hook's output with the notices due after them.
 
         Calls that never reached their tool are reported as failed. A model's window that is filling up leads
         to one of the notices. Of a subagent's calls, only ends of commands are noted.
@@ -218,7 +219,8 @@ class NoticeHooks:
     async def _turn_end(self, hook_input: Any) -> dict[str, Any]:
         """Make the model continue once if there are urgent notices, so that it reads them; others wait.
 
-        Its answer so far is then stored in `answered_already`: it is sent, and the next one only adds to it.
+        Its answer so far is then stored in `answered_already`: it is sent as it is, and `ANSWER_STANDS` tells
+        the model to write only what is to be added.
         """
         # `stop_hook_active` is set when the model has gone on because of this hook; without the check, it
         # might never stop.
@@ -239,19 +241,19 @@ class NoticeHooks:
         if hook_input.get("source") != "compact":  # the session has started for another reason
             return {}
         self._stream.compacted()
-        delivered = _newest(self._delivered, MAX_CHARS)
+        delivered = _newest(self._delivered_texts, MAX_CHARS)
         rules = await self._noticing.load()
         text = await rules.drain("turn_start", limit=MAX_CHARS - len(delivered))
         return self._output(hook_input, "\n".join(filter(None, (delivered, text))), new_text=text)
 
     def _output(self, hook_input: Any, text: str, *, new_text: str) -> dict[str, Any]:
-        """Return a hook's output with a text for the model; empty for no text.
+        """Return a hook's output with a text for the model, empty for no text, and store the new part of it.
 
-        `new_text` is the part of `text` that was not delivered before in this turn; empty if there is none.
+        `new_text` is the part that was not delivered before in this turn; empty if there is none. If a
+        compaction removes it from the conversation, `_compacted` delivers it again.
         """
-        # Stored for `_compacted`: a compaction removes this turn's notices from the conversation.
         if new_text:
-            self._delivered.append(new_text)
+            self._delivered_texts.append(new_text)
         if not text:
             return {}
         output = {"hookEventName": hook_input["hook_event_name"], "additionalContext": text}
@@ -273,7 +275,7 @@ def _call(hook_input: Any) -> ToolCall:
 def _path(hook_input: Any) -> str | None:
     """Return the path of the file that a tool call reads or edits; None for a call of another tool."""
     arguments = hook_input.get("tool_input")
-    if hook_input.get("tool_name") not in READERS or not isinstance(arguments, dict):
+    if hook_input.get("tool_name") not in FILE_TOOLS or not isinstance(arguments, dict):
         return None
     path = arguments.get("file_path") or arguments.get("notebook_path")
     return path if isinstance(path, str) else None

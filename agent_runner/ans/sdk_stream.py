@@ -95,7 +95,7 @@ class SdkStreamEvents:
                 self._noticing.do(lambda rules: _process_cli_message(rules, subtype, data))
 
     async def measure(self, at: InjectAt) -> None:
-        """Report how full the model's window is, for a warning at the point `at`.
+        """Report to the notice rules how full the model's window is; a warning is delivered at `at`.
 
         Nothing is reported for a small conversation, or if the size of the window is unknown. The CLI is
         asked for the size until it has named one.

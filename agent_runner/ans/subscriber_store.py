@@ -99,7 +99,10 @@ class SubscriberStore:
 
 
 def _stamps(descriptor: int | None) -> list[FileStamp]:
-    """Return the files in the group's open folder that are read; none if there is no folder (None)."""
+    """Return a stamp of each file in the group's folder that is read: it shows whether the file has changed.
+
+    `descriptor` is that of the open folder; None, and so no stamps, without a folder.
+    """
     if descriptor is None:
         return []
     return safe_folder.stamps(descriptor, (".toml", ".j2", DISABLED))

@@ -62,7 +62,7 @@ class Gate:
         """Connections are passed on to this port of `address`."""
         self._port = port
         self._address = address
-        self._room = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._total_limit = asyncio.Semaphore(MAX_CONNECTIONS)
         self._open: Counter[str] = Counter()
         self._pace = Pace()
 
@@ -73,7 +73,8 @@ class Gate:
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass one connection on until it ends, after a delay if its container has made many.
 
-        It is closed at once if the container has too many open connections.
+        It also waits while `MAX_CONNECTIONS` of all containers are passed on, and is closed at once if its
+        container has too many open ones.
         """
         # Only here is the connecting container visible: to the host, all come from the gate.
         peer = str((writer.get_extra_info("peername") or ("gone",))[0])
@@ -85,7 +86,7 @@ class Gate:
         try:
             # Delayed, not closed: an honest container may need many at once.
             await asyncio.sleep(self._pace.wait_seconds(peer, asyncio.get_running_loop().time()))
-            async with self._room:
+            async with self._total_limit:
                 await self._pass_on(reader, writer)
         finally:
             writer.close()  # also where the gate ends while the connection still waits

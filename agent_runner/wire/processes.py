@@ -12,12 +12,11 @@ CLOSE_SECONDS = 5.0
 
 
 async def kill_and_wait(process: asyncio.subprocess.Process, *, with_group: bool = False) -> None:
-    """Kill a process unless it has ended, drop what it still printed, and wait until it is gone.
+    """Kill a process unless it has ended, drop its unread output, and wait up to `CLOSE_SECONDS` for its end.
 
-    The wait ends after `CLOSE_SECONDS` in any case. With `with_group`, every process of its group is killed
-    too, even if the process itself has ended; it must have been started with `start_new_session=True`. A task
-    that still reads its stdout or stderr gets the end of the stream. The process is killed even if this is
-    cancelled at once.
+    With `with_group`, every process of its group is killed too, even if the process itself has ended; it must
+    have been started with `start_new_session=True`. A task that still reads its stdout or stderr gets the end
+    of the stream. The process is killed even if this is cancelled at once.
     """
     with suppress(ProcessLookupError):
         if with_group:

@@ -450,7 +450,8 @@ def _copy(write: Callable[[bytes], object], read: Callable[[int], bytes], entry:
         digest.update(data)
         write(data)
         remaining -= len(data)
-    # Checked before the rename, so that a file that changed during the transfer does not replace the old one.
+    # The caller renames the copy only after this check, so that a file that changed during the transfer does
+    # not replace the old one.
     if remaining or digest.hexdigest() != entry.content:
         raise StaleFile("a file that is not what was announced")
 

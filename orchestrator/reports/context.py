@@ -107,7 +107,7 @@ def show(folder: str, reading: ContextReading) -> StoredContextView:
 
 
 def show_lines(folder: str, reading: ContextReading, *, zone: ZoneInfo) -> list[str]:
-    """Return the stored context of a group as lines for people: head, memory, newest messages, bad files.
+    """Return the stored context of a group as lines for people: head, memory, messages, unreadable files.
 
     Times are those of `zone`.
     """

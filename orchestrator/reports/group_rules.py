@@ -100,7 +100,7 @@ class _RoleColumn:
         # People who may not call Andy cannot ask for anything else.
         return YES if {Permission.CALL, *permissions} <= self.rights.may else NO
 
-    def if_may(self, answer: str, *permissions: Permission) -> str:
+    def answer_if_may(self, answer: str, *permissions: Permission) -> str:
         """Return `answer` where people of the role may call Andy and have these permissions, else `NO`."""
         return answer if self.may(*permissions) == YES else NO
 
@@ -162,8 +162,8 @@ def _data_rules(config: GroupConfig, columns: Sequence[_RoleColumn]) -> Iterator
     # By `roles.narrowed`, people without `HISTORY` get no mounted folder, and without `MEMORY` none to write.
     history, memory = Permission.HISTORY, Permission.MEMORY
     yield _row("asks", "call", [column.may() for column in columns])
-    # People who may not see the history may still ask about the messages since they joined.
-    talk = [YES if column.may(history) == YES else column.if_may(JOINED) for column in columns]
+    # People who may call Andy, but not see the history, may still ask about the messages since they joined.
+    talk = [YES if column.may(history) == YES else column.answer_if_may(JOINED) for column in columns]
     yield _row("reads", "talk", talk)
     yield _row("reads", "files", [column.may(history) for column in columns])
     for mount in config.mounts:
@@ -186,7 +186,7 @@ def _sending_rules(group: Group, columns: Sequence[_RoleColumn]) -> Iterator[Rul
     yield _row(
         "sends",
         "messages",
-        [column.if_may(THEIR_CHAT if column.is_restricted else YES) for column in columns],
+        [column.answer_if_may(THEIR_CHAT if column.is_restricted else YES) for column in columns],
     )
     # A sent file is one of the group's, so it takes the right to read them.
     yield _row("sends", "sent_files", [column.may(Permission.HISTORY) for column in columns])
@@ -202,7 +202,7 @@ def _spending_rules(limits: Sequence[Budget], columns: Sequence[_RoleColumn]) ->
 
     def part(column: _RoleColumn) -> str:
         """Return the part of a budget that people of the role may spend: `ALL`, `NO`, or such as `50 %`."""
-        return column.if_may(ALL if column.rights.spend == 100 else f"{column.rights.spend} %")
+        return column.answer_if_may(ALL if column.rights.spend == 100 else f"{column.rights.spend} %")
 
     for budget in limits:
         amount = budget_sums.amount_in_words(budget.unit, budget.amount)
@@ -227,7 +227,7 @@ def _reaching_rules(
     for target in sorted(map(str, config.targets)):
         yield _row("reaches", "place", [column.may(network) for column in columns], target)
     if config.asks_egress:
-        yield _row("reaches", "other_places", [column.if_may(ASKS, network) for column in columns])
+        yield _row("reaches", "other_places", [column.answer_if_may(ASKS, network) for column in columns])
     elif config.egress == "none":
         yield _row("reaches", "nowhere", [NO for _ in columns])
     if search is not SearchService.OFF:
@@ -251,13 +251,13 @@ def _server_rules(
             continue
         # No tool has an empty name, so only a rule for the whole server, or for every server, matches here.
         asks_for_whole_server = config.asks_mcp(server.name, "")
-        answers = [column.if_may(ASKS if asks_for_whole_server else YES, mcp) for column in columns]
+        answers = [column.answer_if_may(ASKS if asks_for_whole_server else YES, mcp) for column in columns]
         yield _row("reaches", "server", answers, server.name)
         for rule in config.ask:
             # A rule names a server, or one of its tools as `server/tool`.
             server_name, slash, _ = rule.removeprefix(settings.MCP_RULE).partition("/")
             if slash and server_name == server.name and not asks_for_whole_server:
-                tool_answers = [column.if_may(ASKS, mcp) for column in columns]
+                tool_answers = [column.answer_if_may(ASKS, mcp) for column in columns]
                 yield _row("reaches", "tool", tool_answers, rule.removeprefix(settings.MCP_RULE))
 
 
@@ -269,7 +269,7 @@ def _command_rules(group: Group, columns: Sequence[_RoleColumn]) -> Iterator[Rul
         if Permission.COMMAND in column.rights.may:
             return YES
         # Who may not even ask may stop nothing. A role that speaks for guests may also stop their turns.
-        return column.if_may(
+        return column.answer_if_may(
             OWN_AND_GUESTS if roles.speaks_for(column.role, (Role.GUEST,), is_only_asker=False) else OWN
         )
 

@@ -64,7 +64,7 @@ async def rows(
     page = await messages.page(tx, group.folder, limit=limit, before_seq=before_seq, after_seq=after_seq)
     group_chats = await chats.of_group(tx, group) if len(group.chats) > 1 else []
     labels = {chat.jid: chat.label for chat in group_chats}
-    turns_of_andys = await messages.turns_of_own(tx, page)
+    turns_of_own = await messages.turns_of_own(tx, page)
     ids = {message.turn_id for message in page if message.turn_id is not None}
     turns_by_id = {turn.id: turn for turn in await turns.by_ids(tx, ids)}
     is_queued = any(turn.state is TurnState.QUEUED for turn in turns_by_id.values())
@@ -75,7 +75,7 @@ async def rows(
         _row(
             message,
             turns_by_id,
-            turns_of_andys,
+            turns_of_own,
             places,
             file=files.get(message.id),
             chat_label=labels.get(message.chat_jid),
@@ -87,7 +87,7 @@ async def rows(
 def _row(
     message: Message,
     turns_by_id: Mapping[TurnId, Turn],
-    turns_of_andys: Mapping[int, int],
+    turns_of_own: Mapping[int, int],
     places: Mapping[TurnId, int],
     *,
     file: str | None,
@@ -95,9 +95,9 @@ def _row(
 ) -> MessageView:
     """Return a message as the API and `--json` show it.
 
-    `turns_of_andys` maps the `seq` of Andy's messages to the turn that sent each; `places` maps queued turns
-    to their places in the queue, from 1. `file` is the name of the file that Andy sent with the message.
-    `chat_label` is the name of its chat in a group with several.
+    `turns_of_own` maps the `seq` of each of Andy's own messages to the turn that sent it; `places` maps
+    queued turns to their places in the queue, from 1. `file` is the name of the file that Andy sent with the
+    message. `chat_label` is the name of its chat in a group with several.
     """
     turn = turns_by_id.get(message.turn_id) if message.turn_id is not None else None
     quote = message.quote
@@ -111,7 +111,7 @@ def _row(
         "is_andy": message.is_bot_message,
         "text": message.text,
         "quote": {"id": quote.message_id, "sender": quote.sender, "text": quote.text} if quote else None,
-        "turn": turn.id if turn else turns_of_andys.get(message.seq),
+        "turn": turn.id if turn else turns_of_own.get(message.seq),
         "state": _state(turn, message),
         "attempt": turn.attempt if turn else None,
         "reason": _reason(turn, message),
@@ -142,7 +142,10 @@ def _is_own(message: Message) -> bool:
 
 
 def _outcome(turn: Turn | None, message: Message) -> str:
-    """Return in words what became of a message: its turn's state and reason, or why it got no turn."""
+    """Return in words what became of a message: its turn's state and reason, or why it got no turn.
+
+    `said` for a message that Andy sent.
+    """
     if turn is None:
         return "said" if _is_own(message) else f"ignored: {message.ignored_reason}"
     # The reason of a turn that is not over is why it is tried again.

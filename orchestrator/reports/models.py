@@ -376,6 +376,7 @@ async def _troubles(tx: Tx, service_named: Callable[[str], ModelService | None])
             explanation = service_trouble(
                 refusal.cause, setting=refusal.setting, model=None, status=refusal.status
             )
+            # Only the service that `.env` names has stored refusals.
             troubles[OF_DOTENV] = _Trouble(refusal.cause, explanation, refusal.since_ms)
     for outage in await turn_moves.outages(tx):
         service = service_named(outage.service)

@@ -51,11 +51,12 @@ class OwnerNeeds:
 async def owner_needs(
     tx: Tx, *, now_ms: int, zone: ZoneInfo, zone_of: Callable[[Group], ZoneInfo]
 ) -> OwnerNeeds:
-    """Return the matters that wait for the owner: requests, questions, failures, late tasks, spent budgets.
+    """Return the matters that wait for the owner, as `OwnerNeeds` lists them.
 
-    A failed turn is returned for `FAILED_MS` after its end. Of chats that call, questions, failures and late
-    tasks, at most `MAX_ROWS` each are returned. `zone` is the owner's time zone, by which the periods of
-    budgets end. `zone_of` returns the time zone of a group, by which the days of its tasks' deadlines end.
+    A failed turn that nobody stopped is returned for `FAILED_MS` after its end. Of chats that call,
+    questions, failures and late tasks, at most `MAX_ROWS` each are returned. `zone` is the owner's time zone,
+    by which the periods of budgets end. `zone_of` returns the time zone of a group, by which the days of its
+    tasks' deadlines end.
     """
     zones = {group.folder: zone_of(group) for group in await groups.every(tx)}
     # Among them are tasks whose deadline is the whole of today: `_is_over` leaves those out.

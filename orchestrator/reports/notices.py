@@ -226,7 +226,7 @@ class DeliveredNoticeView(TypedDict):
 
 
 def delivered_row(notice: DeliveredNoticeRow) -> DeliveredNoticeView:
-    """Return an urgent notice that a model received as the host's status shows it, with a shortened text."""
+    """Return the row of the host's status for a notice that a model has received; its text is shortened."""
     return {
         "at_ms": notice.delivered_ms,
         "group": notice.folder,

@@ -1,4 +1,4 @@
-"""Reports what is to happen when: tasks, notifications and reminders, and for a week wakes and others too."""
+"""Reports what is to happen when: tasks, notifications and reminders, and in `week` wakes and others too."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def rows(tx: Tx, folder: str | None, *, with_ended: bool, zone: ZoneInfo) 
         for task in await tasks.every(tx, folder, with_ended=with_ended)
     ]
     statuses = () if with_ended else OPEN_STATUSES
-    # Reminders are stored as notifications, with a number.
+    # The reminders are among the notifications: those with a number.
     listed = await board_notifications.listed(tx, known_folder, statuses=statuses)
     unsorted += [_notification_row(zones.get(row.folder, zone), row) for row in listed]
     return sorted(unsorted, key=lambda row: (row["due_ms"] is None, row["due_ms"] or 0, row["id"]))
@@ -219,6 +219,7 @@ def _on_day(
         "is_overdue": times_ms[0] < now_ms,
         "times": len(local_times),
         "at": [local_time[11:16] for local_time in local_times],
+        # Only scheduled tasks come several times a day.
         "last_due": local_times[-1] if row["kind"] == "task" else None,
     }
 

@@ -68,7 +68,10 @@ class MessageStatus:
     """Whether nothing more will happen: it is ignored, or its turn has ended and all replies were sent."""
 
     def to_json_dict(self) -> dict[str, Any]:
-        """Return the state as the API sends it; values that are None, and a `joined` of 0, are left out."""
+        """Return the state as the API sends it, without values that are None.
+
+        `joined`, the number of earlier messages that the same turn answers, is left out if it is 0, too.
+        """
         fields = {
             "id": self.id,
             "group": self.group,
@@ -76,7 +79,7 @@ class MessageStatus:
             "reason": self.reason,
             "turn": self.turn,
             "reply": "\n\n".join(self.replies) if self.replies else None,
-            "place": self.place,
+            "place": self.place,  # in the queue
             "joined": self.joined or None,
         }
         return {name: value for name, value in fields.items() if value is not None}

@@ -78,7 +78,7 @@ class AccessGuard:
             headers = Headers(scope=scope)
             refusal = self._origin_refusal(scope, headers) or await self._access_refusal(scope, headers)
             if refusal is None and not _is_open(scope["path"]):
-                # The connection of an authorised request stays open until the request is answered.
+                # Without this mark, the connection may be closed for newer ones before the answer.
                 mark_admitted(scope)
             if refusal is not None:
                 self._on_refusal(_refused_request(scope, refusal))

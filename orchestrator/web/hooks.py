@@ -108,7 +108,10 @@ class HookService:
             raise TextTooLong(len(text), MAX_CHARS)
 
         async def take(tx: Tx) -> Taken:
-            """Store the text as a message of the hook's group, and return the report of the intake."""
+            """Store the text as a message of the hook's group, and return the report of the intake.
+
+            The use of the hook is counted. Raises what `_usable_hook` raises.
+            """
             now_ms = self.clock.now_ms()
             # Checked again: the hook may have been revoked, or used up, while the body arrived.
             hook, group = await self._usable_hook(tx, secret, now_ms=now_ms)
@@ -192,7 +195,7 @@ def text_in(body: bytes, content_type: str) -> str:
             case "application/json":
                 fields = parse_object(text.encode())
             case "application/x-www-form-urlencoded":
-                fields = _form_fields(text)
+                fields = _only_form_field(text)
             case _:
                 fields = {"text": text}
         return _HookBody.model_validate(fields).text
@@ -202,8 +205,8 @@ def text_in(body: bytes, content_type: str) -> str:
         raise BadBody('Send one text and nothing else, such as {"text": "…"}.') from error
 
 
-def _form_fields(text: str) -> dict[str, str]:
-    """Return the one field of a form by its name, which the caller checks.
+def _only_form_field(text: str) -> dict[str, str]:
+    """Return the only field of a form, as its name and text; the caller checks the name.
 
     Raises:
         BadBody: it is no form, or has no or several fields.
@@ -227,7 +230,7 @@ def _form_fields(text: str) -> dict[str, str]:
 def hook_routes(service: HookService, on_refusal: OnRefusal) -> list[Route]:
     """Return the route to which programs post texts. No answer reveals anything about the group.
 
-    `on_refusal` is called for each refused request.
+    `on_refusal` is called for each request to an unknown or overused hook.
     """
 
     async def bring(request: Request) -> Response:

@@ -124,8 +124,8 @@ class RefusalAudit:
                     await audit.append(tx, _event(counted))
                 after_commit(tx, to_write.clear)
         except BaseException as error:
-            # They are counted again, with those that came meanwhile, as none was written. After a
-            # cancellation, `run` then writes them; if one came during the commit, none is left to write.
+            # None was written: they are counted again, with those that came meanwhile, and after a
+            # cancellation `run` writes them. After the commit, `to_write` is empty, so none counts twice.
             for kind, unwritten in to_write.items():
                 later = self._counted.get(kind)
                 count = unwritten.count + (later.count if later else 0)

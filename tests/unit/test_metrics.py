@@ -31,8 +31,8 @@ def test_what_is_counted_is_told_as_prometheus_reads_it() -> None:
             turns={"answered": 5, "running": 1},
             outbox={"sent": 7, "dead": 1},
             containers={"idle": 2},
-            refusals={"402": 4},
-            refused={"key_refused": 1},
+            proxy_refusals={"402": 4},
+            service_refusals={"key_refused": 1},
             outages={"model": 2},
         )
     )
@@ -53,5 +53,5 @@ def test_what_is_counted_is_told_as_prometheus_reads_it() -> None:
 
 
 def test_nothing_yet_is_no_error() -> None:
-    told = samples(MetricFigures(used={}, turns={}, outbox={}, containers={}, refusals={}))
+    told = samples(MetricFigures(used={}, turns={}, outbox={}, containers={}, proxy_refusals={}))
     assert told[frozenset({"andy_turns_total", "answered"})] == 0

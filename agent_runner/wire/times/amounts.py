@@ -55,7 +55,8 @@ _MAX_DAYS = 10**6
 def span_en(words: str) -> TimeSpan | None:
     """Return the span of time in English words such as `1h30m`, `1h30`, `two hours and 30 minutes`.
 
-    None unless each unit is smaller than the one before it.
+    The words have matched `SPAN_EN`. None if a unit is not smaller than the one before it, or if the months
+    are no whole number.
     """
     words = " ".join(words.lower().replace("-", " ").split())
     if (fixed := _FIXED_EN.get(words.removeprefix("a "))) is not None:
@@ -73,7 +74,8 @@ def span_en(words: str) -> TimeSpan | None:
 def span_ko(words: str) -> TimeSpan | None:
     """Return the span of time in Korean words such as `1시간 30분`, `한 시간 반`, `사흘`.
 
-    None unless each unit is smaller than the one before it.
+    The words have matched `SPAN_KO`. None if a unit is not smaller than the one before it, or if the months
+    are no whole number.
     """
     if re.fullmatch(r"반\s*시간", words.strip()):
         return TimeSpan(elapsed=timedelta(minutes=30))

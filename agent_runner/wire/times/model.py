@@ -191,7 +191,7 @@ class Rhythm:
         return self.month_day == LAST and day.day == monthrange(day.year, day.month)[1]
 
     def _is_in_step(self, day: date) -> bool:
-        """Return whether a day, its week or its month (`unit`) is one of every `step` since the start.
+        """Return whether a day, its week or its month (`unit`) is a multiple of `step` after the start's.
 
         False before the start; True without one. `is_on` checks which day of its week or month it is.
         """

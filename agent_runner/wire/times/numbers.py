@@ -90,7 +90,10 @@ ORDINAL_KO = r"(?:첫|두|둘|세|셋|네|넷|다섯)\s?(?:번째|째)|마지막
 
 
 def number(word: str) -> float:
-    """Return the number that digits, or English or Korean words for a number, name."""
+    """Return the number that digits, or English or Korean words, name.
+
+    The caller has matched them with a pattern for numbers, such as `CARDINAL_EN` or `NUMBER_KO`.
+    """
     if word[0] == "." or (word[0].isascii() and word[0].isdigit()):
         return float(word)
     if word[0].isascii():

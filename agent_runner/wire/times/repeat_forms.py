@@ -62,7 +62,7 @@ def _every_span(parse_span: Callable[[str], TimeSpan | None]) -> Make:
     """
 
     def make(match: re.Match[str]) -> Parts | None:
-        """Return the repetition; None for months, and for less than a minute."""
+        """Return the repetition; None for words that are no span, for months, and for less than a minute."""
         span = parse_span(match["span"])
         if span is None or span.months:
             return None

@@ -71,11 +71,14 @@ def resolve(parts: Parts, *, now: datetime, zone: tzinfo, policy: TimePolicy | N
 
 
 def _question(readings: Sequence[Reading], reason: Reason) -> Reading:
-    """Return the reading of an ambiguous text: mostly a refusal that asks which meaning is right.
+    """Return the reading of an ambiguous text; `readings` are the results of its meanings.
 
-    `readings` are the results of its meanings; `reason` is that of the refusal. If no meaning leads to a time
-    that could be chosen, the first one's refusal is returned; if one is a time, and the weekday is wrong for
-    all others, that time; else, if one lacks a time of day, a refusal that asks for it.
+    This is the first of these that applies:
+
+    - If no meaning has a time, nor times to choose from: the refusal of the first meaning.
+    - If the weekday is wrong for all meanings but one, and that is a time: this time.
+    - If a meaning lacks a time of day: a refusal that asks for it.
+    - Otherwise a refusal with `reason` that offers all times: of the meanings, and of their own refusals.
     """
     refusals = [reading for reading in readings if isinstance(reading, TimeRefusal)]
     results = [reading for reading in readings if not isinstance(reading, TimeRefusal)]
@@ -232,8 +235,8 @@ def _day_alone(parts: Parts, now: datetime, policy: TimePolicy) -> DateOnly:
     If all are past, return the last. Raises `_Refused` if the named day does not exist, a time of day is
     needed, or the parts name a date and another weekday than that of the date.
     """
-    # `half` is set here only if the policy has no time for that part of the day, as usually for `am`: then an
-    # hour is needed. So it is if nothing is named.
+    # A part of the day (`half`) comes here only if the policy has no time for it, as usually for `am`. Then,
+    # and if nothing at all is named, an hour is needed.
     if parts.half is not None or not parts.written():
         raise _Refused(Reason.NEEDS_CLOCK)
     day = None
@@ -418,13 +421,14 @@ _HOURS: dict[Half, dict[int, int]] = {
 def _clock(parts: Parts, policy: TimePolicy) -> time | None:
     """Return the time of day that the parts name, or the policy's for a part of the day; None for neither.
 
+    A `half` is am or pm, or a part of the day such as the evening.
     Raises `_Refused` if there is no such time, or if am or pm is left open and the policy does not take the
     hour for one of the morning.
     """
     if parts.clock is None:
         return policy.parts_of_day.get(parts.half) if parts.half else None
     written, hour = parts.clock, parts.clock.hour
-    if isinstance(written.offset, Reason):  # no offset that exists, or the end of a range: `9:00-10:00`
+    if isinstance(written.offset, Reason):  # it does not exist, or ends a range (`9:00-10:00`)
         raise _Refused(written.offset)
     if written.half:  # the part of the day in the time itself, as in `9 pm`
         hour = _hour_in(written.half, hour)
@@ -486,10 +490,11 @@ def _hour_in(half: Half, hour: int) -> int:
 
 
 def _recurrence(parts: Parts, repeat: Repeat, now: datetime, policy: TimePolicy) -> Recurrence:
-    """Return the repetition that the parts name, with its first time ahead, from which steps are counted.
+    """Return the repetition that the parts name, with its first time ahead.
 
-    Raises `_Refused` if it lacks a time of day, never occurs, or has what the host's schedules lack: seconds,
-    another zone, or an interval that leaves out months.
+    Repetitions such as "every second week" are counted from that time. Raises `_Refused` if the repetition
+    lacks a time of day, never occurs, or has what the host's schedules lack: seconds, another zone, or an
+    interval that leaves out months.
     """
     if repeat.interval is not None:
         if parts.months is not None:  # the host's schedules of an interval leave out no months

@@ -7,7 +7,7 @@ from datetime import UTC, timedelta, timezone
 
 from agent_runner.wire.times.model import NamedZone, Reason
 
-_PLACES = {
+_ABBREVIATIONS = {
     "utc": ("+00:00", "UTC"),
     "gmt": ("+00:00", "UTC"),
     "cet": ("+01:00", "Europe/Berlin"),
@@ -23,6 +23,7 @@ _PLACES = {
     "pst": ("-08:00", "America/Los_Angeles"),
     "pdt": ("-07:00", "America/Los_Angeles"),
 }
+"""Maps the abbreviation of a zone to its offset from UTC and a place whose clocks show it in its season."""
 _TOWNS = {
     "new york": "America/New_York",
     "eastern": "America/New_York",
@@ -52,7 +53,7 @@ _TOWNS_KO = {
     "한국": "Asia/Seoul",
 }
 """Korean names of towns and countries with one zone, as in `… 시간`; `_TOWNS` has those in `… time`."""
-ZONE_WORD = rf"(?:{'|'.join(_TOWNS)})\s+time|" + "|".join(sorted(_PLACES, key=len, reverse=True))
+ZONE_WORD = rf"(?:{'|'.join(_TOWNS)})\s+time|" + "|".join(sorted(_ABBREVIATIONS, key=len, reverse=True))
 TOWN_KO = "|".join(_TOWNS_KO)
 _TOWN_TIME = re.compile(rf"\b(?:{'|'.join(_TOWNS)})\s+time\b|(?:{TOWN_KO})\s*시간", re.IGNORECASE)
 
@@ -79,12 +80,13 @@ def offset_of(text: str) -> timezone | Reason:
 def named_zone(word: str) -> NamedZone:
     """Return the time zone that words such as `CET`, `New York time` or `뉴욕` name.
 
-    They have to match `ZONE_WORD` or `TOWN_KO`.
+    They have to match `ZONE_WORD` or `TOWN_KO`. The result has a `place`, such as `Europe/Berlin`, whose
+    clocks show the time; that of an abbreviation such as `CET` also has a fixed offset.
     """
     town = " ".join(word.lower().removesuffix("time").split())
     if town_zone := _TOWNS.get(town) or _TOWNS_KO.get(town):
         return NamedZone(place=town_zone)
-    offset, place = _PLACES[word.lower()]
+    offset, place = _ABBREVIATIONS[word.lower()]
     fixed_offset = offset_of(offset)
     assert isinstance(fixed_offset, timezone)
     return NamedZone(offset=fixed_offset, place=place)

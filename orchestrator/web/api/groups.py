@@ -228,7 +228,7 @@ def group_routes(service: GroupApi) -> list[Route]:
         return JSONResponse(await service.register(await parse_body(request, Registration)), status_code=201)
 
     async def decide_access(request: Request) -> Response:
-        """Register, ignore or block the chat whose request has the number in the path."""
+        """Register, ignore or block a chat that asked for access; the path has the number of its request."""
         body: AccessAnswer = await parse_body(request, AccessAnswer)
         number = access.number_of(request.path_params["number"])
         return JSONResponse(await service.decide_access(number, body))

@@ -158,9 +158,9 @@ def _route(source: ApiSource, resource: ApiResource) -> Route:
 def _newest_first_page(read_rows: Sequence[R], query: PageQuery, cursor_of: Callable[[R], int]) -> RowPage[R]:
     """Return a page of rows that were read newest first.
 
-    The caller has read up to `query.limit + 1` rows. If the last of them is there, it is left out, and there
-    is a next page, which begins after the page's last row. `cursor_of` returns the number by which a client
-    names a row.
+    The caller has read up to `query.limit + 1` rows. If there is one too many, it is left out, and there is a
+    next page, which begins after the page's last row. `cursor_of` returns the number by which a client names
+    a row.
     """
     rows = read_rows[: query.limit]
     return {"rows": rows, "next": cursor_of(rows[-1]) if len(read_rows) > query.limit else None}

@@ -50,12 +50,12 @@ class MetricFigures:
     turns: Mapping[str, int]
     outbox: Mapping[str, int]
     containers: Mapping[str, int]
-    refusals: Mapping[str, int]
+    proxy_refusals: Mapping[str, int]
     """The requests that the model proxy refused since the start of the host, counted by HTTP status."""
     notices: Mapping[str, int] = field(default_factory=dict)
-    refused: Mapping[str, int] = field(default_factory=dict)
+    service_refusals: Mapping[str, int] = field(default_factory=dict)
     """The periods, not over yet, in which the model service refuses requests, counted by cause."""
-    foresight: ForesightFigures = field(default_factory=ForesightFigures)
+    started_ahead: ForesightFigures = field(default_factory=ForesightFigures)
     """The containers that were started ahead of their turn since the start of the host."""
     outages: Mapping[str, int] = field(default_factory=dict)
     """The turns that wait for an outage to end, by its cause."""
@@ -88,8 +88,8 @@ class Metrics:
     async def gather(self) -> MetricFigures:
         """Return all figures as of now.
 
-        `refused` counts what the model service refuses at this moment, `refusals` what Andy's own model proxy
-        has refused since the start of the host. `foresight` is about containers that were started ahead.
+        Its `service_refusals` are those of this moment; `proxy_refusals` and `started_ahead` count from the
+        start of the host.
         """
         async with self._database.reading() as tx:
             return MetricFigures(
@@ -97,11 +97,13 @@ class Metrics:
                 turns=await turns.counts(tx),
                 outbox=await outbox.counts(tx),
                 notices=await notices.counts(tx),
-                refused=Counter(refusal.cause.value for refusal in await model_refusals.unfinished(tx)),
+                service_refusals=Counter(
+                    refusal.cause.value for refusal in await model_refusals.unfinished(tx)
+                ),
                 outages={cause: outage.turns for cause, outage in (await turn_outages.current(tx)).items()},
-                foresight=self._foresight(),
+                started_ahead=self._foresight(),
                 containers=Counter(run.state.value for run in self._live()),
-                refusals={str(status): count for status, count in self._refusals().items()},
+                proxy_refusals={str(status): count for status, count in self._refusals().items()},
             )
 
 
@@ -133,14 +135,18 @@ def _families(figures: MetricFigures) -> list[Metric]:
     """Return the figures as metrics of the library. Known states without entries have the number 0."""
     ended = {state: figures.turns.get(state, 0) for state in ENDED}
     # Errors that are not permanent pass by themselves, so they have no label here.
-    refused = {cause.value: figures.refused.get(cause.value, 0) for cause in ModelError if cause.is_permanent}
+    refused = {
+        cause.value: figures.service_refusals.get(cause.value, 0)
+        for cause in ModelError
+        if cause.is_permanent
+    }
     waiting = {cause.value: figures.outages.get(cause.value, 0) for cause in Outage}
     still_open = {state: figures.turns.get(state, 0) for state in OPEN}
     return [
         _tokens(figures),
         _answers(figures),
         _cost(figures),
-        _counter("andy_model_refusals", "Requests the proxy refused.", "status", figures.refusals),
+        _counter("andy_model_refusals", "Requests the proxy refused.", "status", figures.proxy_refusals),
         _gauge("andy_model_refused", "Whether the model service refuses for good.", refused, "cause"),
         _gauge("andy_turns_in_outage", "Turns that wait for an outage to end.", waiting, "cause"),
         _counter("andy_turns", "Turns that have ended.", "outcome", ended),
@@ -148,7 +154,7 @@ def _families(figures: MetricFigures) -> list[Metric]:
         _gauge("andy_outbox", "Messages to chats.", figures.outbox),
         _gauge("andy_notices", "Notices to agents.", figures.notices),
         _gauge("andy_containers", "Containers that live.", figures.containers),
-        *_foresight(figures.foresight),
+        *_started_ahead(figures.started_ahead),
     ]
 
 
@@ -172,7 +178,7 @@ def _gauge(name: str, text: str, numbers: Mapping[str, int], label: str = "state
     return family
 
 
-def _foresight(figures: ForesightFigures) -> list[Metric]:
+def _started_ahead(figures: ForesightFigures) -> list[Metric]:
     """Return the metrics of containers that were started ahead: before a turn was there.
 
     Hits are those that were given a turn, misses those that were not; both are counted by sign, the reason
@@ -215,7 +221,7 @@ def _answers(figures: MetricFigures) -> Metric:
 
 
 def _cost(figures: MetricFigures) -> Metric:
-    """Return the counter of costs in dollars, by group and kind of turn."""
+    """Return the counter of what the model's answers cost in dollars, by group and kind of turn."""
     from prometheus_client.core import CounterMetricFamily
 
     family = CounterMetricFamily("andy_model_cost_usd", "What they cost, about.", labels=["group", "kind"])

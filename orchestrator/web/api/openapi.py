@@ -311,7 +311,7 @@ def _resource(resource: ApiResource) -> Document:
 def _operation(operation: Operation) -> Document:
     """Return the OpenAPI description of a route that is no resource of `/api`.
 
-    A route with a known answer has the same answer with status 409 if it refuses. `/healthz` needs no token.
+    A route with a known answer may refuse with status 409 and the same schema. `/healthz` needs no token.
     """
     shape = {"schema": {"$ref": SCHEMAS + _name(operation.answer)}} if operation.answer is not None else {}
     content = dict.fromkeys(operation.media, shape)

@@ -307,7 +307,7 @@ class _Routes:
         """Return the redirection to the sign-in for a browser without a session.
 
         After the sign-in, the browser returns to the requested page. If a form was sent, the sign-in says
-        that the form is lost.
+        instead that the form is lost. A request of htmx gets neither.
         """
         # htmx, which loads parts of a page, would put the sign-in page into the part. This header makes it
         # load the whole page.
@@ -337,7 +337,7 @@ class _Routes:
             if view.part is None:
                 # Only a whole page shows how many things wait for the owner.
                 view.waiting = await needs.read_waiting(view)
-                view.needs = len(view.waiting) + self._console.troubles
+                view.needs = len(view.waiting) + self._console.failing_parts
             return await show(view)
 
         return answer
@@ -358,7 +358,7 @@ class _Routes:
                 return self._redirect_to_sign_in(request)
             view = View(self._console, request, page=page, signed_in=signed_in)
             # Needed if the handler shows a refused form again.
-            view.needs = len(await needs.read_waiting(view)) + self._console.troubles
+            view.needs = len(await needs.read_waiting(view)) + self._console.failing_parts
             # Read only with a session, so that nobody else can make the host read a large body.
             async with read_form(request, upload_bytes=page.upload_bytes if page else 0) as form:
                 async with self._console.forms.carrying_out(signed_in, form.raw(TOKEN_FIELD)) as taken:
@@ -489,7 +489,7 @@ class _Routes:
         # The number of things that wait for the owner, which the navigation of the page shows. After a fault
         # it is not counted, because that might fail too.
         if signed_in is not None and status < 500:
-            view.needs = len(await needs.read_waiting(view)) + self._console.troubles
+            view.needs = len(await needs.read_waiting(view)) + self._console.failing_parts
         changed = error if isinstance(error, ChangedSince) else None
         text = view.why(error)
         if status >= 500:

@@ -135,7 +135,7 @@ class SentForm:
     def shown_state(self) -> dict[str, str]:
         """Return the values that the form's page showed before the change, as texts by field.
 
-        The form sends them in a hidden field. Raises `FormForged` if it has none.
+        The form sends them in a hidden field. Raises `FormForged` if that is missing or unreadable.
         """
         try:
             return {str(name): str(value) for name, value in json.loads(self.raw(SHOWN_STATE)).items()}

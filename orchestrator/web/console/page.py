@@ -136,7 +136,7 @@ class Console:
     counting_ahead: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while the times of the days ahead are counted in a thread: one page at a time."""
     audit_check: AuditCheck = field(default_factory=AuditCheck)
-    troubles: int = 0
+    failing_parts: int = 0
     """The number of failing parts when the page Now was rendered last."""
     flashes: dict[str, Flash] = field(default_factory=dict)
     """A session → the text that its next page shows once."""

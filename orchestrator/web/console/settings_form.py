@@ -74,8 +74,8 @@ class SentSettings:
 def fields() -> Mapping[str, SettingField]:
     """Return the fields of the form of a group's settings, by the name of the setting. Pure.
 
-    They are in the order in which the settings are declared, and cached: Pydantic takes 25 ms to make the
-    schema, and a page needs it a dozen times.
+    The settings `ELSEWHERE` have forms of their own. The fields are in the order in which the settings are
+    declared, and cached: Pydantic takes 25 ms to make the schema, and a page needs it a dozen times.
     """
     schema = GroupConfig.model_json_schema()["properties"]
     infos = GroupConfig.model_fields.items()
@@ -157,7 +157,8 @@ def _options(annotation: Any) -> tuple[str, ...]:
 def stored_values(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a group's stored settings as the values of the form's fields, by the fields' names. Pure.
 
-    A setting that is not stored has an empty value: a text, a list or a table; only `egress` is then closed.
+    A setting that is not stored has an empty value: a text, a list or a table; but `egress` is then closed,
+    and all skills are allowed.
     Some settings have other values in the form, or several fields: the timeout is in minutes, and `egress` is
     a choice beside a field with the listed hosts.
     """

@@ -45,8 +45,8 @@ async def show(view: View) -> Response:
 async def pair(view: View, form: SentForm) -> Response:
     """Request a code that pairs a messenger with a phone: a QR code, or letters to type on the phone.
 
-    It is letters if the form has a number in `phone`, which is required with `by_number`. The next page shows
-    the code. Raises `BadRequest` for a messenger that is not paired by phone.
+    It is letters if the form has the phone's number, which the form with `by_number` requires. The next page
+    shows the code. Raises `BadRequest` for a messenger that is not paired by phone.
     """
     service = view.api.pairings.get(form.text("channel"))
     if service is None:

@@ -421,15 +421,15 @@ async def _undo_preview(view: View, number: int) -> UndoPreview | None:
 async def undo(view: View, form: SentForm) -> Response:
     """Undo the turn that the address names.
 
-    This is refused if something that the turn changed was changed again since. With `anyway` in the form,
-    such later changes, which the page has named, are overwritten.
+    With `anyway` in the form, later changes of the same things, which the page has named, are overwritten.
+    Raises `BuiltOn` for such changes without it, and what `UndoApi.undo` raises.
     """
     number = whole_number(view.path_param("turn")) or 0
     undo_result = await view.api.undos.undo(number, by="console", is_forced=form.text("anyway") == "1")
     folder, is_korean = undo_result.plan.turn.folder, view.language == "ko"
     undone_items = "; ".join(texts.items(undo_result.plan, is_korean=is_korean))
     done_text = view.t(".undone", turn=number, items=undone_items)
-    # An undo is a turn with effects of its own, so that it can be undone in the same way (decision 34).
+    # An undo is a turn with effects of its own, so that it can be undone in the same way.
     return view.done(
         f"/chats/{folder}#end", done_text, undo=f"/chats/{folder}/turns/{undo_result.turn_id}/undo"
     )

@@ -265,7 +265,8 @@ async def change_task(view: View, form: SentForm) -> Response:
             if time_text == scheduled.at
             else when.schedule(time_text, now_ms=view.now_ms, zone=view.host.zone_of(group))
         )
-        # Without the model's own checks: the text and the time were checked above.
+        # A reminder here is a task whose agent is to repeat the text after `ECHO`. The model's own checks are
+        # left out: the text and the time were checked above.
         request = UpdateTask.model_construct(
             task_id=task.id,
             prompt=ECHO + text if scheduled.kind == "reminder" else text,
@@ -410,7 +411,8 @@ async def _week(view: View, folder: str | None) -> list[UpcomingView]:
     Raises `UnknownGroup`.
     """
     now_ms, zone = view.now_ms, view.console.zone
-    # In a thread, and for one page at a time: to count the times of many tasks of every minute takes long.
+    # To count the times of many tasks of every minute takes long: `read` does it in a thread, and the lock
+    # lets only one page do it at a time.
     async with view.console.counting_ahead:
         return await view.api.lists.read(
             lambda tx: upcoming.week(tx, folder, now_ms=now_ms, zone=zone, days=DAYS)

@@ -294,7 +294,10 @@ async def change_profile(view: View, form: SentForm) -> Response:
 
 
 async def _change_part(view: View, form: SentForm, part: GroupPart) -> Response:
-    """Replace a part of a group by the text in a form; a refused text is shown on the page of the group."""
+    """Replace a part of a group by the text in a form.
+
+    A refusal is shown on the page of the group, beside the refused text if that is the settings.
+    """
 
     async def refuse(error: str) -> Response:
         """Show the group again with an error, and with the typed settings."""
@@ -311,10 +314,10 @@ async def change_group_text(
 ) -> Response:
     """Replace a part of a group by the text in a form.
 
-    Without `sure` in the form, only the differences are shown, with a form that sends the same text with
-    `sure`. With `sure`, the text is stored and the browser is redirected to `path`. `undoes` in the form is
-    the number of a stored change that the text undoes. `refuse(reason)` returns the answer to a text that
-    cannot be used.
+    Without `sure` in the form, the differences are shown, with a form that sends the same text with `sure`.
+    With `sure`, the text is stored; then, or if there are no differences, the browser is redirected to
+    `path`. `undoes` in the form is the number of a stored change that the text undoes. `refuse(reason)`
+    returns the answer to a text that cannot be used.
 
     Raises:
         ChangedSince: somebody else has changed the part since the form was shown.

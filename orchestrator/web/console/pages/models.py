@@ -44,7 +44,10 @@ async def show(view: View) -> Response:
 
 
 async def add(view: View, form: SentForm) -> Response:
-    """Add the model service in a form, or replace the one with its name; a refused form is shown again."""
+    """Add the model service in a form, or replace the one with its name; a refused form is shown again.
+
+    Facts that the form does not have stay, such as what a test of the same model has found out.
+    """
     try:
         service = reports.service_of(
             form.text("name"),
@@ -130,7 +133,7 @@ def _work(text: str) -> WorkKind:
 def _tokens(text: str) -> int | None:
     """Return the number of tokens in a form's field; None for an empty field.
 
-    Raises `BadRequest` for a text that is no number.
+    Raises `BadRequest` for a text that is no number of at most nine digits.
     """
     if text and not (text.isascii() and text.isdigit() and len(text) < 10):
         raise BadRequest(f"'{text[:20]}' is no number of tokens.")

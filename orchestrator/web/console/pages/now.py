@@ -89,10 +89,10 @@ async def show(view: View) -> Response:
         budgets = await costs.budgets(tx, now_ms=view.now_ms, zone=host.settings.zone)
     today_date = datetime.fromtimestamp(view.now_ms / 1000, host.settings.zone).date().isoformat()
     lights = list(_lights(view, status))
-    troubles = [light for light in lights if light.colour in ("bad", "warn")]
-    # Every page's navigation counts the troubles, but only this page looks for them.
-    view.console.troubles = sum(light.colour == "bad" for light in troubles)
-    view.needs = len(waiting) + view.console.troubles
+    bad_or_warn = [light for light in lights if light.colour in ("bad", "warn")]
+    # Every page's navigation counts the failing parts, but only this page looks for them.
+    view.console.failing_parts = sum(light.colour == "bad" for light in lights)
+    view.needs = len(waiting) + view.console.failing_parts
     return view.render(
         "now.html",
         found=status,
@@ -102,7 +102,7 @@ async def show(view: View) -> Response:
         lateness=partial(_lateness, view),
         advice=partial(channels.advice, view),
         local_ms=local_ms,
-        troubles=troubles,
+        troubles=bad_or_warn,
         works=[light for light in lights if light.colour not in ("bad", "warn")],
         today_date=today_date,
         today=today,

@@ -283,7 +283,10 @@ async def decide(view: View, form: SentForm) -> Response:
 
 
 async def show_audit(view: View) -> Response:
-    """Show a page of the audit, newest first; the first page also says whether any row was changed."""
+    """Show a page of the audit, newest first; the first page also says whether any row was changed.
+
+    For that, rows that were found good lately are read again only with `?read=all`, or after a fault.
+    """
     folder, before = view.query("group") or None, view.number("before") or None
     only_refused = view.query("refused") == "yes"
     verdict = None
