@@ -421,14 +421,13 @@ _HOURS: dict[Half, dict[int, int]] = {
 def _clock(parts: Parts, policy: TimePolicy) -> time | None:
     """Return the time of day that the parts name, or the policy's for a part of the day; None for neither.
 
-    A `half` is am or pm, or a part of the day such as the evening.
-    Raises `_Refused` if there is no such time, or if am or pm is left open and the policy does not take the
-    hour for one of the morning.
+    A `half` is am or pm, or a part of the day such as the evening. Raises `_Refused` if there is no such
+    time, or if am or pm is left open and the policy does not take the hour for one of the morning.
     """
     if parts.clock is None:
         return policy.parts_of_day.get(parts.half) if parts.half else None
     written, hour = parts.clock, parts.clock.hour
-    if isinstance(written.offset, Reason):  # it does not exist, or ends a range (`9:00-10:00`)
+    if isinstance(written.offset, Reason):  # no such offset, or a range (`9:00-10:00`)
         raise _Refused(written.offset)
     if written.half:  # the part of the day in the time itself, as in `9 pm`
         hour = _hour_in(written.half, hour)
@@ -492,9 +491,9 @@ def _hour_in(half: Half, hour: int) -> int:
 def _recurrence(parts: Parts, repeat: Repeat, now: datetime, policy: TimePolicy) -> Recurrence:
     """Return the repetition that the parts name, with its first time ahead.
 
-    Repetitions such as "every second week" are counted from that time. Raises `_Refused` if the repetition
-    lacks a time of day, never occurs, or has what the host's schedules lack: seconds, another zone, or an
-    interval that leaves out months.
+    Repetitions such as "every second week" are counted from that time. Raises `_Refused` if a repetition on
+    days lacks a time of day or never occurs, or for what the host's schedules lack: seconds, another zone, or
+    an interval that leaves out months.
     """
     if repeat.interval is not None:
         if parts.months is not None:  # the host's schedules of an interval leave out no months
