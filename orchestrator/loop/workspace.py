@@ -254,8 +254,8 @@ class Workspaces:
         """
         async with self._database.reading() as tx:
             alive = {loop.folder for loop in await loops.alive(tx)}
-            # Switching a loop off deletes its stored listing. If the loop is on again at this look, the older
-            # listing in memory is deleted, too.
+            # Without a stored listing, the loop was off and is on again: files that changed meanwhile are to
+            # wake no agent, so the listing in memory is deleted, too.
             for folder in sorted(self._last_listings.keys() & alive):
                 if await sessions.last_workspace(tx, folder) is None:
                     del self._last_listings[folder]

@@ -291,9 +291,9 @@ def _referenced_message(
     the account itself reacts or votes. `people` are the known phone numbers and names of people, and `me` is
     the account that is logged in.
     """
-    # Only in a group the reference may name the author. Without one, `fromMe` says whether whoever reacts or
-    # votes wrote the message. So the account wrote it if both it reacts and `fromMe` is true, or neither: in
-    # a chat between two, the other person then refers to a message that is not theirs.
+    # Only in a group may the reference name the author. Without one, `fromMe` says whether whoever reacts or
+    # votes wrote the message. So the account wrote it if it reacts to its own message, or if the other person
+    # of a chat between two reacts to one that is not theirs.
     author = addresses.parse(key.participant)
     return QuotedMessage(
         id=key.ID[:MAX_ID_CHARS],
