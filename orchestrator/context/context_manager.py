@@ -172,12 +172,11 @@ class ContextManager:
     def remove_messages(
         self, message_ids: Collection[str], messages: Mapping[str, ContextMessage], *, now_ms: int
     ) -> None:
-        """Remove the texts of the messages with these ids from the context and its snapshots.
+        """Remove from the context and its snapshots what people deleted of the messages with these ids.
 
-        `messages` maps the ids of all messages of the turns that `stored_turns`, called before, has returned
-        to their present form. A message of `message_ids` that is in `messages` gets its present text: without
-        the parts that people deleted. One that is not is replaced by a note that it was deleted. Summaries
-        that contain a removed text are made again from the other messages.
+        `messages` has, by id, the present form of all messages of the turns that `self.stored_turns()` has
+        returned. A message of `message_ids` gets its present text, or a note that it was deleted if it has
+        none. A summary that contains such a message is made again from what is left of its messages.
         """
         redacted = {
             message.id: message.model_copy(update={"content": self._redacted(message.content)})
@@ -194,9 +193,9 @@ class ContextManager:
     def close_conversation(self, *, now_ms: int, through_turn: int | None = None) -> ContextSnapshot | None:
         """Take a snapshot, then delete the dialogue, its summary and the SDK's session (`/clear`).
 
-        Plans, decisions and open files stay. Messages of turns up to `through_turn` are never added again;
-        with None, only messages that were added before are never added again. Return the new snapshot; None
-        if none was needed.
+        Plans, decisions and open files stay. No message that was added before, or is of a turn up to
+        `through_turn`, can be added again. Return the new snapshot; None if nothing was ever stored, or if an
+        earlier snapshot has the same state.
         """
         with self.files.changing(now_ms) as draft:
             snapshot = self._take_snapshot(draft, now_ms, "close")
@@ -208,7 +207,8 @@ class ContextManager:
         """Take a snapshot, then delete everything that is stored but the plans, of which none stays current.
 
         `with_plans` deletes them too. Messages that were added before are never added again; the owner can
-        restore the snapshot. Return the new snapshot; None if none was needed.
+        restore the snapshot. Return the new snapshot; None if nothing was ever stored, or if an earlier
+        snapshot has the same state.
         """
         with self.files.changing(now_ms) as draft:
             snapshot = self._take_snapshot(draft, now_ms, "reset")
@@ -220,11 +220,11 @@ class ContextManager:
         return snapshot
 
     def correct(self, change: Correct, *, now_ms: int) -> ContextSnapshot | None:
-        """Take a snapshot, then replace the group's context and plans by what `change` returns for them.
+        """Take a snapshot, then replace the group's context and plans (`workflow`) by what `change` returns.
 
         The id of the agent's session is dropped: the session would still contain what was corrected. If
-        `change` raises, its error is raised and nothing is changed. Return the new snapshot; None if none was
-        needed.
+        `change` raises, its error is raised and nothing is changed. Return the new snapshot; None if nothing
+        was ever stored, or if an earlier snapshot has the same state.
         """
         with self.files.changing(now_ms) as draft:
             # First, because it may refuse: then no snapshot is taken.
@@ -388,8 +388,8 @@ class ContextManager:
             if resets_summary and plan:
                 self._take_snapshot(draft, now_ms, "plan")
                 opening = "\n".join(filter(None, (plan.title, plan.objective)))
-                # None of the conversation's messages is in this summary. The mark says so: without any entry,
-                # it would not be known of what the summary was made.
+                # `folded` lists the messages in the summary. The mark says that there are none: an empty list
+                # would mean that they are not known.
                 _set_summary(draft, cut_to_weight(opening), folded=(FROM_PLAN,))
         return plan
 
@@ -458,7 +458,7 @@ class ContextManager:
 
         The id of the agent's session is dropped, since the session contains what the restored context lacks.
         Messages that were added after the snapshot are never added again. Return the new snapshot; None if
-        none was needed.
+        nothing was ever stored, or if an earlier snapshot has the same state.
 
         Raises:
             UnknownSnapshot, SnapshotDamaged: nothing was changed.

@@ -151,9 +151,10 @@ class DeletionSync:
         log.info("context.messages_removed", group=folder, turns=len(deletions))
 
     async def _remove(self, group: Group, deletions: Sequence[PendingDeletion]) -> None:
-        """Remove deleted questions, and answers whose text was forgotten, from the group's context.
+        """Remove deleted parts of questions, and answers whose text was forgotten, from the group's context.
 
-        Each of `deletions` names a turn whose question lost a message; the question keeps its other messages.
+        Each of `deletions` names a turn whose question lost a message. The question is replaced by what is
+        left of it, or by a note if nothing is.
         """
         manager = self._recorder.manager(group.folder)
         now_ms = self._clock.now_ms()
@@ -164,15 +165,15 @@ class DeletionSync:
         present_messages = {
             message.id: _stored_form(message) for message in self._messages_in(turn_exchanges, group)
         }
-        removed_ids = [question_id(deletion.turn) for deletion in deletions]
+        changed_ids = [question_id(deletion.turn) for deletion in deletions]
         # Answers to a deleted message stay. An answer that was itself forgotten has no text any more; nor has
         # one that was never given, which no context has.
-        removed_ids += [
+        changed_ids += [
             answer_id(exchange.turn)
             for exchange in turn_exchanges
             if not any(text.strip() for text in exchange.said)
         ]
-        await asyncio.to_thread(manager.remove_messages, removed_ids, present_messages, now_ms=now_ms)
+        await asyncio.to_thread(manager.remove_messages, changed_ids, present_messages, now_ms=now_ms)
 
     def _messages_in(self, turn_exchanges: Iterable[TurnExchange], group: Group) -> Iterable[NewMessage]:
         """Return the messages of turns' questions and answers, in the form in which contexts store them."""

@@ -46,7 +46,8 @@ def write_durably(path: Path, data: bytes) -> None:
     """Write `data` to the file at `path`, so that it is complete or unchanged even after a power cut.
 
     Raises:
-        OSError: the file cannot be written; the earlier file at `path` is unchanged.
+        OSError: the file cannot be written, and the earlier one is unchanged; or it was written, but its
+            folder cannot be synced.
     """
     # A complete and synced file beside the old one is renamed over it.
     partial = path.with_name(f"{path.name}{_PARTIAL}{os.getpid()}-{secrets.token_hex(4)}")

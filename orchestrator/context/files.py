@@ -160,14 +160,14 @@ class ContextFiles:
 
     @contextmanager
     def changing(self, now_ms: int) -> Iterator[ContextDraft]:
-        """Yield a draft of the stored context and workflow; at the end of the block, write what it replaced.
+        """Yield a draft of the stored context and workflow; after the block, write what it changed there.
 
         The group's lock is held from the read to the write. Damaged files are repaired before the block. If
         the block raises, nothing else is written. Directories are created where they are missing.
 
         Raises:
             ContextBusy: another writer did not release the lock in time.
-            OSError: the files cannot be written; the earlier ones are unchanged.
+            OSError: a file cannot be written; each is either as before or complete.
             PlanRefused: the workflow is too large for its file.
         """
         disk.make_private(

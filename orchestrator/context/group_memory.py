@@ -121,9 +121,9 @@ class GroupMemory:
         self._clock = clock
         self._bus = bus
 
-    async def show(self, folder: Folder) -> None:
+    async def write_copies(self, folder: Folder) -> None:
         """Write the copies of a group's stored conversation that its new container reads."""
-        await self._recorder.show(folder)
+        await self._recorder.write_copies(folder)
 
     async def use(
         self,
@@ -171,9 +171,10 @@ class GroupMemory:
     async def _store_note(
         self, group: Group, turn: Turn | None, request: wire.UseMemory, request_id: str
     ) -> _MemoryAnswer:
-        """Store a note about people; return the reply's text and the note as data.
+        """Store a note about people and publish that; return the reply's text and the note as data.
 
-        A repetition of the request `request_id` stores none. Raises what `person_memory.note` raises.
+        A repetition of the request `request_id` stores no second note, and returns the first. Raises what
+        `person_memory.note` raises.
         """
         async with self._database.transaction() as tx:
             noted = await person_memory.note(
@@ -588,13 +589,13 @@ async def _forget_rows(
     loop with these terms go, too. The turns of the messages are noted, so that the context loses these texts.
     """
     for item in removed_items:
-        # The ids of notes and notices contain the number of the row.
+        # The ids of notes and notices end with the number of the row. A notice has the kind "reminder".
         if item.kind == person_memory.NOTE:
             await memory_notes.forget(tx, group.folder, int(item.id.rpartition(".")[2]))
         elif item.kind in ("insight", "person"):
             await board_knowledge.forget(tx, group.folder, item.id)
         elif item.kind == "reminder":
-            await notices.forget(tx, group.folder, int(item.id.partition(".")[2]), now_ms=now_ms)
+            await notices.forget(tx, group.folder, int(item.id.rpartition(".")[2]), now_ms=now_ms)
     for message in matching_messages:
         await messages.blank(tx, message)
         # A person's message names the turn that it is part of. One by the agent names none: its text is

@@ -246,10 +246,11 @@ def _has_meta(parts: _Parts) -> bool:
 
 
 def _with_limited_meta(parts: _Parts, counter: TokenCounter) -> _Parts:
-    """Return the parts with at most `META_TOKENS` tokens of plan detail, and as many of other project state.
+    """Return the parts with plan detail and other project state cut to `META_TOKENS` tokens each.
 
     Of the detail, the last lines are left out. Of the other state, files are left out before decisions, the
-    oldest first; then the directory, the note and long titles. What then remains stays, even if it is larger.
+    oldest first; then the working directory, the agent's note and long titles. What then remains stays, even
+    if it is larger.
     """
     parts = replace(parts, detail=_fitting_lines(parts.detail, counter))
     # The detail has a share of its own, so a long plan cannot crowd out the decisions.

@@ -42,6 +42,7 @@ def with_open_file(memory: Memory, path: str) -> Memory:
     """Return the memory with a file at the end of its open files; a blank or too long path is ignored.
 
     A path that is in the list already moves to the end. The file's directory becomes the working directory.
+    Secrets in the path are redacted.
     """
     clean = redact(path.strip().replace("\0", ""))
     if not clean or len(clean) > MAX_PATH_CHARS:
@@ -157,7 +158,10 @@ def with_session(
 
 
 def without_session(sdk: Sdk) -> Sdk:
-    """Return the state without a session; the id of the old session goes to the history of ids."""
+    """Return the state of the agent's session with no session: its id goes to the history of ids.
+
+    Its checkpoints and its number of tokens are dropped.
+    """
     if sdk.session_id is None:
         return sdk
     history = _with_newest(sdk.history, sdk.session_id, MAX_SESSION_HISTORY)

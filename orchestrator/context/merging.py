@@ -74,8 +74,10 @@ def _conversation(base: Dialogue, disk: Dialogue, mine: Dialogue) -> Dialogue:
             "running_summary": _changed_value(
                 base.running_summary, disk.running_summary, mine.running_summary
             ),
+            # The ids of the messages in the summary.
             "folded": _merged_items(base.folded, disk.folded, mine.folded),
             "recent_window": in_window,
+            # All messages of turns up to the floor count as added; both sides' floors and ids apply.
             "seen": disk.seen.up_to(mine.seen.floor).with_ids(mine.seen.ids),
         }
     )
@@ -92,7 +94,8 @@ def _sdk(base: Sdk, disk: Sdk, mine: Sdk) -> Sdk:
 
     `disk` was saved meanwhile by another process; `mine` is saved now.
 
-    If the two sides have different sessions, the side that changed the session counts, `mine` if both did.
+    If the two sides have different sessions, the side that changed the session counts, `mine` if both did;
+    only the ids of earlier sessions (`history`) are merged.
     """
     history = _merged_items(base.history, disk.history, mine.history)
     # Checkpoints belong to one session, so those of two sessions are not joined.

@@ -71,8 +71,8 @@ async def _end_session(
 ) -> None:
     """End the group's session and containers after its stored context was changed, and audit that.
 
-    The next turn begins a new session. `snapshot_before` was taken before the change; None if there was
-    nothing to store, or a snapshot of this revision exists.
+    The next turn begins a new session. `snapshot_before` was taken before the change; None if nothing was
+    stored then, or if an earlier snapshot had the same state.
     """
     if (group := await groups.by_folder(tx, folder)) is not None:
         await sessions.forget(tx, group.folder, now_ms=now_ms)

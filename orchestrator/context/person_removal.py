@@ -290,13 +290,15 @@ class PersonRemovals:
     async def _forget_rows(self, tx: Tx, facts: RemovalFacts, report: RemovalReport) -> bool:
         """Remove a person from all rows of a group, and report the end of the removal to its chat.
 
-        Return False, without a change, if a turn has started meanwhile. The agent's session, which contains
-        the person's words, is dropped, and so are the records by which the group's turns could be undone.
-        Removed rows are added to the counts of `report`, and the counts are audited.
+        Return False, without a change, if a turn of the group runs, or waits with a question of the person.
+        The agent's session, which contains the person's words, is dropped, and so are the records by which
+        the group's turns could be undone. Removed rows are added to the counts of `report`, and the counts
+        are audited.
         """
         removal, folder, now_ms = facts.removal, facts.group.folder, self._clock.now_ms()
         if await _must_wait(tx, removal):
-            # The new turn's prompt has the texts and may write them to files: those are searched again later.
+            # The turn's prompt may have the texts, and its agent may write them to files: those are searched
+            # again later.
             return False
         await _forget_messages(tx, facts)
         await _forget_notes(tx, facts, report.counts)
@@ -519,9 +521,9 @@ def _on_one_line(text: str) -> str:
 def _forget_files(home: Path, manager: ContextManager, facts: RemovalFacts, *, now_ms: int) -> RemovalReport:
     """Remove a person from the files of a group, and return what was removed. Blocks.
 
-    These are the stored context, archives of conversations, files that came with messages, and copies for
-    undoing. Notes that the agent wrote are not changed: the report counts their lines with the person's name.
-    A second call changes nothing.
+    These are the stored context, archives of conversations, and files that came with messages. All copies of
+    the group's files for undoing turns are deleted, as far as possible. Notes that the agent wrote are not
+    changed: the report counts their lines with the person's name. A second call changes nothing.
 
     Raises:
         ContextBusy, OSError: a file cannot be written now.
@@ -587,9 +589,9 @@ def _forget_in_context(
         )
 
     def workflow_without_name(workflow: Workflow) -> Workflow:
-        """Return the workflow with "[someone]" in place of the person's name in its plans.
+        """Return the workflow with "[someone]" in place of the name in its plans, and an empty `ai_session`.
 
-        The same object is returned if it does not have the name.
+        The same object is returned if neither has the name.
         """
         plans = tuple(_plan_without_name(plan, facts) for plan in workflow.plans)
         session = workflow.metadata.ai_session
@@ -634,8 +636,8 @@ def _task_without_name(task: PlanTask, facts: RemovalFacts) -> PlanTask:
 def _texts_without_name(facts: RemovalFacts, texts: Mapping[str, str]) -> dict[str, str]:
     """Return {field: text} with "[someone]" in place of the person's name in each text."""
     return {
-        name: person_names.without(text, facts.searched_names, word=NAME_REPLACEMENT)
-        for name, text in texts.items()
+        field: person_names.without(text, facts.searched_names, word=NAME_REPLACEMENT)
+        for field, text in texts.items()
     }
 
 
@@ -691,6 +693,7 @@ def without_person(text: str, facts: RemovalFacts) -> str:
         is_cut = match["end"] != "</message>"  # the archive ends a long prompt within a message
         if is_by_them and is_theirs(match["body"], is_cut=is_cut):
             return ""
+        # A quote goes by its text alone: rather too many quotes are removed than too few.
         if match["quote"] and is_theirs(match["quoted"], is_cut=False):
             return match[0].replace(match["quote"], "")
         return match[0]

@@ -131,7 +131,7 @@ class ContextRecorder:
     def manager(self, folder: Folder, *, project_name: str = "") -> ContextManager:
         """Return the manager of a group's stored context. Repairs that it makes are reported to the owner.
 
-        `project_name` is the title of a new workflow, by default the folder's name.
+        `project_name` is the title of the group's plans if none are stored yet; by default the folder's name.
         """
         return ContextManager.of(
             self._contexts,
@@ -404,7 +404,7 @@ class ContextRecorder:
 
     # Before a container starts
 
-    async def show(self, folder: Folder) -> None:
+    async def write_copies(self, folder: Folder) -> None:
         """Write the copies of a group's context that a container reads when it starts.
 
         If that fails or takes too long, it is logged, and the container starts with what is there.

@@ -110,7 +110,8 @@ class SessionRestorer:
     async def _decide(self, group: Group, facts: RestoreFacts, agent: ChosenAgent) -> Restoration:
         """Return how the conversation continues, decided by the facts and the stored context.
 
-        The offline agent has no sessions: its order has only the plans, and whether a conversation is stored.
+        The offline agent has no sessions: its order has only the text on plans, decisions and open files, and
+        whether a conversation is stored.
 
         Raises:
             ContextBusy, OSError: the stored context cannot be read.
@@ -333,9 +334,10 @@ def _conversation_figures(
 
 
 def _with_transcript(facts: RestoreFacts, session_files: Path, folder: str) -> RestoreFacts:
-    """Return the facts with the transcript of the session; unchanged if there is nothing to resume. Blocks.
+    """Return the facts with the transcript of the session that would be resumed. Blocks.
 
-    `session_files` is `data/sessions`.
+    They are unchanged if there is no session, or if no turn was answered in it. `session_files` is
+    `data/sessions`.
 
     Raises:
         OSError: the transcript cannot be read, or not in time.

@@ -222,7 +222,7 @@ class TokenCalibration:
                 await self.learn()
 
     async def learn(self) -> None:
-        """Adjust the factors of models by the turns that ended since the last call.
+        """Adjust the factors of models by the turns since the last call that took one answer of the model.
 
         Turns of the last `USAGE_DELAY_MS` wait for the next call: their usage may not be complete yet.
         """

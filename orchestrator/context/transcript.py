@@ -350,8 +350,8 @@ def _follow_parents(entries: dict[str, _Entry]) -> Transcript:
 
     It is the last entry, its parent, the parent of that and so on, in the order oldest first. The agent's
     program follows them in the same way. Other entries, such as those of an abandoned branch, are not in it.
-    The state is `HEADLESS` if the oldest entry found has a parent that is missing, or if parents form a
-    circle.
+    The state is `HEADLESS` if parents form a circle, or if the oldest entry found is no compaction and its
+    parent is missing.
     """
     if not entries:
         return Transcript(TranscriptState.EMPTY)

@@ -61,6 +61,8 @@ def trimmed(
 def cut_middle(text: str, max_tokens: int, counter: TokenCounter, *, unit: str = "tokens") -> str:
     """Return `text` in at most `max_tokens` tokens, with a marker for the missing middle.
 
+    A text of more than `MAX_CONTENT_CHARS` characters is cut to these, too.
+
     The head gets 60 % of the tokens, the tail 40 %. No grapheme is cut. The result is empty if the marker
     alone is too long. `unit` is what `counter` counts, as the marker names it.
     """

@@ -400,7 +400,8 @@ def with_current(workflow: Workflow, plan_id: str | None, *, now_ms: int) -> Wor
     """
     if plan_id is not None:
         known_plan(workflow, plan_id)
-    return _marked_as_changed(workflow.model_copy(update={"current_plan_id": plan_id}), now_ms, None, "")
+    workflow = workflow.model_copy(update={"current_plan_id": plan_id})
+    return _marked_as_changed(workflow, now_ms, request_id=None, changed_id="")
 
 
 def next_task(plan: Plan) -> PlanTask | None:
@@ -433,7 +434,7 @@ def without_oldest_finished(workflow: Workflow) -> tuple[Workflow, Plan | None]:
 
 
 def _status_by_tasks(plan: Plan) -> PlanStatus:
-    """Return the state of a plan that follows from its tasks.
+    """Return the state of a plan that follows from its tasks; it has at least one.
 
     A plan is over once all its tasks are: completed if one of them was, else cancelled. A plan that was over
     and has an open task is in progress again. Otherwise its state is unchanged.

@@ -43,7 +43,7 @@ from orchestrator.store.database import Tx
 class ConversationContexts(ContextCommands, Protocol):
     """The methods of a group's conversation that mailboxes need."""
 
-    async def show(self, folder: Folder) -> None:
+    async def write_copies(self, folder: Folder) -> None:
         """Write the group's context where its container reads it."""
 
 
@@ -161,7 +161,7 @@ class IpcFeature:
         The files that the container reads, such as the list of tasks, are written again before this returns.
         """
         await self._watcher.watch(folder)
-        await asyncio.gather(self._snapshots.write(folder), self._contexts.show(folder))
+        await asyncio.gather(self._snapshots.write(folder), self._contexts.write_copies(folder))
 
     async def unwatch(self, folder: Folder) -> None:
         """Stop watching the group's mailboxes. Requests that are there now are still read."""

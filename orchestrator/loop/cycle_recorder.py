@@ -176,7 +176,7 @@ class CycleRecorder:
             return
         other_turn = await turns.get(tx, other.turn_id)
         if other_turn is not None and other_turn.ended_ms is not None:
-            await self._finish(tx, loop, other, other_turn, has_touched=False)
+            await self._finish(tx, loop, other, other_turn, has_changed_files=False)
         else:
             await self._close(tx, other, CycleOutcome.BUSY, ended_ms=self._clock.now_ms())
 
@@ -262,11 +262,11 @@ class CycleRecorder:
 
     # A turn ended
 
-    async def settle(self, tx: Tx, *, touched: Collection[Folder] = ()) -> list[Folder]:
+    async def settle(self, tx: Tx, *, changed_by_agent: Collection[Folder] = ()) -> list[Folder]:
         """End the cycles whose turns have ended, and decide when each group's agent wakes next.
 
-        Return the folders of these groups. `touched` are the groups whose agent changed files while it
-        worked.
+        Return the folders of these groups. `changed_by_agent` are the groups whose agent changed files while
+        it worked.
         """
         settled_folders = []
         # Read from the store, so that the next host settles what a crash prevented here.
@@ -279,19 +279,19 @@ class CycleRecorder:
             if turn is None:
                 await self._close(tx, cycle, CycleOutcome.SKIPPED, ended_ms=self._clock.now_ms())
             else:
-                await self._finish(tx, loop, cycle, turn, has_touched=cycle.folder in touched)
+                await self._finish(tx, loop, cycle, turn, has_changed_files=cycle.folder in changed_by_agent)
             settled_folders.append(cycle.folder)
         return settled_folders
 
-    async def _finish(self, tx: Tx, loop: Loop, cycle: Cycle, turn: Turn, *, has_touched: bool) -> None:
+    async def _finish(self, tx: Tx, loop: Loop, cycle: Cycle, turn: Turn, *, has_changed_files: bool) -> None:
         """End a cycle whose `turn` has ended: record its outcome, and set when the agent wakes next.
 
-        `has_touched` says whether the agent changed files meanwhile.
+        `has_changed_files` says whether the agent changed files meanwhile.
         """
         assert turn.ended_ms is not None
         # All times count from the turn's end, not from now, so that a settlement after a restart is the same.
         ended_ms = turn.ended_ms
-        outcome = await self._outcome(tx, cycle, turn, has_touched=has_touched)
+        outcome = await self._outcome(tx, cycle, turn, has_changed_files=has_changed_files)
         # An unanswered message caps the sleep, or it would wait for as long as the agent chose to sleep.
         unanswered_turn = await cycles.unanswered(tx, cycle.folder)
         # How often this message has shortened a sleep already; None if no message is unanswered.
@@ -332,9 +332,9 @@ class CycleRecorder:
     async def _apply_decision(
         self, tx: Tx, cycle: Cycle, decision: WakeDecision, *, ended_ms: int, outcome: CycleOutcome
     ) -> None:
-        """Store when a group's agent wakes next, and what the decision after its next cycle starts from.
+        """Store when a group's agent wakes next, and two values for the decision after its next cycle.
 
-        That is `auto_ms`, the sleep that applies if the agent requests none, and `soonest_streak`, how many
+        These are `auto_ms`, the sleep that applies if the agent requests none, and `soonest_streak`, how many
         cycles in a row have requested the shortest sleep. The loop's lease, by which no other cycle of the
         group starts, is released. `ended_ms` is when the cycle ended, in epoch milliseconds.
         """
@@ -352,14 +352,14 @@ class CycleRecorder:
         await loops.set_wake(tx, cycle.folder, next_wake)
         await loops.release(tx, cycle.folder, cycle.turn_id)
 
-    async def _outcome(self, tx: Tx, cycle: Cycle, turn: Turn, *, has_touched: bool) -> CycleOutcome:
+    async def _outcome(self, tx: Tx, cycle: Cycle, turn: Turn, *, has_changed_files: bool) -> CycleOutcome:
         """Return the outcome of a cycle whose turn has ended: whether it failed, and whether it did anything.
 
-        `has_touched` says whether the agent changed files meanwhile.
+        `has_changed_files` says whether the agent changed files meanwhile.
         """
         if turn.state is TurnState.FAILED:
             return CycleOutcome.ERROR
-        if cycle.has_spoken or has_touched:
+        if cycle.has_spoken or has_changed_files:
             return CycleOutcome.ACTION
         # Commands that only read or take notes do not count, or an agent that lists its tasks never backs
         # off.

@@ -111,7 +111,7 @@ class CycleStarter:
         """
         self._published_seq: int | None = None
         """The number of the newest event that is published; None before the first call of `prepare`."""
-        self.touched: set[Folder] = set()
+        self.changed_by_agent: set[Folder] = set()
         """Groups whose folder changed while their agent worked."""
 
     async def run(self) -> None:
@@ -144,7 +144,7 @@ class CycleStarter:
     async def look(self) -> float:
         """End the cycles whose turns have ended, and queue the free cycles that are due.
 
-        Containers of free cycles for which a message has waited too long are ended. Return in how many
+        The container of a free cycle is ended if a message has waited for it too long. Return in how many
         seconds to look again.
         """
         async with self._database.reading() as tx:
@@ -159,8 +159,8 @@ class CycleStarter:
             # Read after the transaction has begun: rows that were committed while this waited for it have
             # later times than a clock read before, which would look like a clock that was set back.
             now_ms = self._clock.now_ms()
-            settled_folders = await self._recorder.settle(tx, touched=self.touched)
-            self.touched.difference_update(settled_folders)
+            settled_folders = await self._recorder.settle(tx, changed_by_agent=self.changed_by_agent)
+            self.changed_by_agent.difference_update(settled_folders)
             for loop in await loops.alive(tx):
                 at_ms = await self._advance(tx, loop, now_ms, result)
                 times += [] if at_ms is None else [at_ms]
@@ -299,13 +299,13 @@ class CycleStarter:
             raise RuntimeError(f"the loop of {loop.folder} has the lease of another turn")
 
     async def _publish_committed(self) -> None:
-        """Publish the events of loops that were recorded since the last call.
+        """Publish the events of loops that were recorded since the last call, or since the host started.
 
-        Old events and wake requests are deleted at times.
+        After each `PRUNE_EVERY` events, old events and wake requests are deleted.
         """
         # Read from the store: an event of a transaction that was rolled back is never published.
         committed = await self._database.read(lambda tx: events.after(tx, self._published_seq or 0))
-        # Whenever the numbers pass a multiple of `PRUNE_EVERY`.
+        # The events' numbers have passed a multiple of `PRUNE_EVERY`.
         if committed and committed[-1].seq // PRUNE_EVERY != (self._published_seq or 0) // PRUNE_EVERY:
             await self._database.write(self._prune)
         for event in committed:
@@ -329,8 +329,8 @@ class CycleStarter:
     async def _handle(self, event: HostEvent) -> bool:
         """Store a wake request if an event is a reason to wake an agent.
 
-        Return whether a cycle may be due after the event: False for an event that repeats a stored request,
-        and if the loop of its group is off, unless the event says that this has changed.
+        Return whether a cycle may be due after the event. It may not if the event repeats a stored request,
+        or if the loop of its group is off (not in `_alive`) and the event does not say that this has changed.
         """
         if event.kind in CHANGED:
             return True

@@ -51,7 +51,11 @@ class LoopFeature:
             stop_run=stop_run,
         )
         self._workspaces = Workspaces(
-            host.home.groups, host.database, clock=host.clock, bus=host.bus, touched=self._loops.touched
+            host.home.groups,
+            host.database,
+            clock=host.clock,
+            bus=host.bus,
+            changed_by_agent=self._loops.changed_by_agent,
         )
 
     def loops(self) -> dict[str, Callable[[], Any]]:

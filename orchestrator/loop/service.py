@@ -159,7 +159,8 @@ async def set_next_wake(
 ) -> WakeSetting:
     """Record when an agent wants to wake next, and return the reply to it.
 
-    The span counts from the end of its present turn. It replaces an earlier request of the same turn.
+    The span counts from the end of its present turn; for a clock time it is the span from now. The request
+    replaces an earlier one of the same turn.
 
     Args:
         tx: the transaction.
@@ -172,7 +173,7 @@ async def set_next_wake(
 
     Raises:
         LoopOff: the group's loop is off, or was off when the turn started.
-        BadWake: the time is not clear; the text gives examples.
+        BadWake: the time is not clear; the text gives examples. An event records that, if `tx` is committed.
     """
     cycle = await cycles.running_of(tx, group.folder)
     loop = await loops.get(tx, group.folder)

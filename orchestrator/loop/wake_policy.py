@@ -239,7 +239,8 @@ def _shortened_for_message(
 ) -> WakeDecision:
     """Return the decision, with an earlier wake if an unanswered message would wait too long.
 
-    A message that is still unanswered after `max_caps` such wakes shortens the sleep no more.
+    A message that is still unanswered after `max_caps` such wakes shortens the sleep no more. `state.caps`
+    counts those wakes so far; None if no message waits.
     """
     latest_ms = now_ms + rules.pending_cap_ms
     if state.caps is None or decision.next_ms <= latest_ms:

@@ -191,7 +191,7 @@ class Workspaces:
         *,
         clock: Clock,
         bus: EventBus,
-        touched: set[Folder],
+        changed_by_agent: set[Folder],
         sweep_seconds: float = SWEEP_SECONDS,
     ) -> None:
         """Set up the watcher; `run` watches.
@@ -201,15 +201,15 @@ class Workspaces:
             database: the database.
             clock: the clock.
             bus: the event bus, whose events show when a loop is switched.
-            touched: to this set the watcher adds the groups whose agent itself has changed files in their
-                folder. The loop's starter takes them out when it records what the agent has done.
+            changed_by_agent: to this set the watcher adds the groups whose agent itself has changed files in
+                their folder. The loop's starter takes them out when it records what the agent has done.
             sweep_seconds: the seconds between two listings, at most.
         """
         self._root = root
         self._database = database
         self._clock = clock
         self._bus = bus
-        self._touched = touched
+        self._changed_by_agent = changed_by_agent
         self._sweep_seconds = sweep_seconds
         self._wakeup = Wakeup()
         self._last_listings: dict[Folder, Files] = {}
@@ -231,7 +231,7 @@ class Workspaces:
                 await self.look()
                 most_seconds = BLIND_SWEEP_SECONDS if self._unwatchable else self._sweep_seconds
                 await self._wakeup.wait(at_most_seconds=min(self._sweep_seconds, most_seconds))
-                # A program may still be saving a file, in one of the folders listed so far.
+                # Let a program that is saving files finish. Without a listing, no folder is watched.
                 if self._last_listings:
                     await asyncio.sleep(SETTLE_SECONDS)
         finally:
@@ -254,8 +254,8 @@ class Workspaces:
         """
         async with self._database.reading() as tx:
             alive = {loop.folder for loop in await loops.alive(tx)}
-            # A loop that was switched off and on since the last look has no stored listing any more: the one
-            # in memory is of the time before.
+            # Without a stored listing, the loop was off and is on again: files that changed meanwhile are to
+            # wake no agent, so the listing in memory is deleted, too.
             for folder in sorted(self._last_listings.keys() & alive):
                 if await sessions.last_workspace(tx, folder) is None:
                     del self._last_listings[folder]
@@ -299,7 +299,7 @@ class Workspaces:
         # After the commit: if that fails, the next pass finds the same change again.
         self._last_listings[folder] = files
         if changes.by_agent:
-            self._touched.add(folder)  # so that the present cycle counts as one that did something
+            self._changed_by_agent.add(folder)  # so that the present cycle counts as one that did something
         if is_new:
             self._bus.publish("loop.changed", group=folder, detail=KIND)
 

@@ -266,7 +266,7 @@ class Delivery:
         `channel` is None if the chat's messenger is not set up. `links` are the quote, the mention and more
         to send with it.
         """
-        # The number of requested pauses is forgotten, unless this attempt ends with such a pause, too.
+        # The pauses in a row that the messenger asked for; `_try_later` stores one more if it asks again.
         pauses = self._pauses.pop(outgoing.id, 0)
         try:
             channel_id = await self._send(channel, outgoing, text, links)
@@ -334,11 +334,11 @@ class Delivery:
     ) -> _Attempt | None:
         """Record that a message is about to be sent, and return it, with the reason if it must not be sent.
 
-        If there is a reason, from the hooks or because the time of a poll is over, no attempt is recorded. So
-        it is for the other parts of a message whose first part was skipped. A message of several parts is
-        split in the outbox, and the first part is returned. A poll that its channel cannot show is recorded
-        as one that is sent as a text. None if the message has changed since it was read. `features` are the
-        abilities of its channel, `text_limit` the most characters of a text there.
+        It must not if the `DeliveryHooks` say so, the time of a poll is over, or the first part of the
+        message was skipped: then no attempt is recorded. Otherwise a message of several parts is split in the
+        outbox, and the first part is returned. A poll that its channel cannot show is recorded as one that is
+        sent as a text. None if the message has changed since it was read. `features` are the abilities of its
+        channel, `text_limit` the most characters of a text there.
         """
         if not await outbox.still_waits(tx, outgoing):
             return None
@@ -418,9 +418,10 @@ class Delivery:
             raise OutcomeUnknown(f"{OutcomeUnknown()} {reason}") from error
 
     async def _mark_sent(self, outgoing: Outgoing, text: str, channel_id: MessageId | None) -> None:
-        """Record that the message `outgoing` was sent with `text`, in the outbox and in the chat's history.
+        """Record that the message `outgoing` was sent with `text`, and publish `message.sent`.
 
-        Of the group's sent files, only the newest are retained: the others are deleted. `channel_id` is the
+        It is recorded in the outbox, in the chat's history unless it is a reaction, and by the hooks. Of the
+        group's sent files, only the newest are retained: the others are deleted. `channel_id` is the
         messenger's id of the message; None if the messenger uses the host's id.
         """
         now_ms = self._clock.now_ms()
@@ -485,11 +486,11 @@ class Delivery:
             outgoing: the message.
             error: why it failed.
             end: the state of a message that is given up.
-            forgets_tries: whether the next attempt counts as the first, so that it is sent even if an earlier
-                one has arrived.
-            pause_seconds: the pause that the messenger asks for; the attempt does not count then, but after
-                `LONGEST_PAUSES_MS` and `GIVE_UP_PAUSES` the message is given up. If it is 0, each pause is
-                twice as long as the last. With `moved_to` nobody asks for it, and the attempt counts.
+            forgets_tries: whether the channel takes the next attempt for the first, and so sends the message
+                without finding out whether an earlier attempt has arrived.
+            pause_seconds: the least pause before the next attempt; 0 for one that grows with the attempts.
+                Unless the chat has moved, the messenger asks for it: the attempt does not count then, but a
+                message older than `LONGEST_PAUSES_MS` is given up after `GIVE_UP_PAUSES` such pauses.
             pauses: the pauses in a row that the messenger had asked for before this one.
             moved_to: the chat's new address, to which all its waiting messages are redirected; None if it has
                 not moved.

@@ -67,8 +67,7 @@ class Withdrawals:
 
     async def withdraw_due(self) -> None:
         """Try all deletions of messages that are due now, one after another."""
-        # `withdrawals.due` returns all that are not done yet, also those whose next attempt is later.
-        for withdrawal in await self._database.read(withdrawals.due):
+        for withdrawal in await self._database.read(withdrawals.unfinished):
             if is_retry_due(withdrawal.next_attempt_ms, now_ms=self._clock.now_ms()):
                 await self._withdraw(withdrawal)
 
@@ -114,7 +113,10 @@ class Withdrawals:
             await self._finish(withdrawal, outgoing, message)
 
     async def _finish(self, withdrawal: Withdrawal, outgoing: Outgoing, message: Message) -> None:
-        """Record that a message or reaction was deleted, remove a message's text here, and publish that."""
+        """Record that a message or reaction was deleted, remove a message's text here, and publish that.
+
+        `message` is the deleted message, or the one that the deleted reaction was under.
+        """
 
         async def record_deletion(tx: Tx) -> None:
             """Record the deletion, and remove the message's text; a reaction has none."""

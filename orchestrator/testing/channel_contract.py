@@ -77,6 +77,7 @@ __all__ = [
     "test_it_owns_its_own_addresses_and_raises_at_none",
     "test_it_takes_a_file_with_and_without_words",
     "test_it_takes_a_text_of_the_length_it_names",
+    "test_it_takes_reactions_quotes_and_mentions",
     "test_its_condition_can_be_told_as_json_at_any_time",
     "test_its_methods_are_those_of_the_protocol",
     "test_its_secrets_are_in_no_log_and_in_no_backup",
@@ -87,7 +88,6 @@ __all__ = [
     "test_what_is_not_stored_yet_comes_again_and_is_one_row",
     "test_what_is_written_comes_in_with_its_chat_and_sender",
     "test_what_is_written_during_an_outage_comes_in_once_in_order_and_is_answered",
-    "test_what_it_says_it_can_show_it_takes_connected_or_not",
     "test_what_was_sent_and_not_recorded_is_never_twice_in_the_chat",
 ]
 
@@ -291,9 +291,10 @@ async def running(harness: ChannelHarness, received: list[Inbound]) -> AsyncIter
 
 
 def test_it_is_what_its_description_says(harness: ChannelHarness) -> None:
-    """Check that the channel has the attributes in its description, and that the description is complete.
+    """Check that the channel has the features and limits in its description, and that this is complete.
 
-    Only the limit of a text's characters may differ: it may be lower than the described one.
+    It has to own the chat's address, be in English and Korean, and have its secret files below `data/` or
+    `store/`. Only the limit of a text's characters may be lower than the described one.
     """
     description = discovery.find(harness.channel.name)
     assert harness.channel.features == description.features
@@ -364,7 +365,8 @@ async def test_the_same_message_id_again_shows_no_second_message(harness: Channe
 async def test_it_takes_a_text_of_the_length_it_names(harness: ChannelHarness) -> None:
     """Send a text of `max_text_chars` characters of three bytes each, and check that Jane sees all of it.
 
-    Without another end there is no Jane, and only `send` is tested.
+    Without such a limit, 10,000 characters are sent. Without another end there is no Jane, and only `send` is
+    tested.
     """
     text = "한" * (harness.channel.max_text_chars or 10_000)
     async with running(harness, []) as channel:
@@ -459,7 +461,7 @@ async def test_typing_never_raises_connected_or_not(harness: ChannelHarness) -> 
         await channel.set_typing(ChatJid("nobody@g.us"), is_typing=False)
 
 
-async def test_what_it_says_it_can_show_it_takes_connected_or_not(harness: ChannelHarness) -> None:
+async def test_it_takes_reactions_quotes_and_mentions(harness: ChannelHarness) -> None:
     """Check that the channel takes reactions, quotes and mentions, and sends a text with them as one message.
 
     Before it is connected, a reaction must raise `ChannelDown` where the channel has reactions. What Jane
@@ -892,13 +894,13 @@ async def test_a_file_that_is_too_large_for_us_leaves_its_words_and_a_note(
         await in_thread(partial(outside.write_with_file, "@Andy look", b"x" * TOO_LARGE, announced=announced))
         await in_thread(outside.write, "and then")
 
-        async def is_settled() -> bool:
+        async def is_file_given_up() -> bool:
+            """Return whether both messages are stored, and neither waits for its file."""
             await asyncio.sleep(0.02)  # spares the database
             rows = await host.rows("SELECT file_until_ms FROM messages")
-            # A message has the time until which its file is fetched; none once it is given up.
             return len(rows) == 2 and all(row["file_until_ms"] is None for row in rows)
 
-        await until(is_settled, "the file is given up")
+        await until(is_file_given_up, "the file is given up")
     texts = await host.texts()
     note = "too large to fetch, at most 0.0 MB]" if announced == TOO_LARGE else ": it could not be fetched]"
     assert texts[0].startswith("@Andy look\n[document")

@@ -218,7 +218,7 @@ async def test_the_copy_of_the_container_follows_also_what_commands_did(harness)
     await harness.recorder.sweep()
     assert json.loads(copy.read_text())["memory"]["last_decisions"] == ["We go by train."]
     copy.unlink()
-    await harness.recorder.show(FAMILY)
+    await harness.recorder.write_copies(FAMILY)
     assert copy.exists()
 
 
@@ -227,7 +227,7 @@ async def test_a_copy_that_cannot_be_made_in_time_keeps_no_container_waiting(har
     released = threading.Event()
     monkeypatch.setattr(ContextRecorder, "_write_copies_for_new_container", lambda *_: released.wait())
     try:
-        await harness.recorder.show(FAMILY)
+        await harness.recorder.write_copies(FAMILY)
     finally:
         released.set()
 

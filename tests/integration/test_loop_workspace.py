@@ -47,7 +47,7 @@ async def looking(harness: LoopHarness, root: Path) -> AsyncIterator[Workspaces]
         harness.harness.database,
         clock=harness.harness.clock,
         bus=harness.harness.bus,
-        touched=harness.loops.touched,
+        changed_by_agent=harness.loops.changed_by_agent,
     )
     yield made
     await asyncio.to_thread(made.stop)
@@ -120,12 +120,12 @@ async def test_bt_13_what_the_agent_writes_in_its_turn_is_no_trigger_but_an_acti
     turn = await harness.start()
     write(root, "plan.md")
     await spaces.look()
-    assert harness.loops.touched == {Folder("family")}
+    assert harness.loops.changed_by_agent == {Folder("family")}
     await harness.end(turn)
     (cycle,) = await harness.cycles()
     assert cycle.outcome == "action"
     assert await harness.pending() == []
-    assert harness.loops.touched == set()
+    assert harness.loops.changed_by_agent == set()
 
 
 async def test_bt_13_an_echo_within_three_seconds_is_no_trigger(harness, spaces, root):
@@ -259,7 +259,7 @@ async def test_what_its_agent_did_while_no_host_ran_is_its_own(harness, spaces, 
         changed_at(harness, path, after_ms=-1_000)
     await next_host.look()
     assert await harness.pending() == []
-    assert harness.loops.touched == {Folder("family")}
+    assert harness.loops.changed_by_agent == {Folder("family")}
 
 
 async def test_a_change_right_after_its_agents_turn_is_noticed_by_a_host_that_begins(

@@ -271,7 +271,7 @@ class MatrixChannel:
         """Put the emoji `sign` under a message in place of Andy's previous one; if empty, only remove that.
 
         Raises:
-            ChannelDown: the emoji was not put there; it may work later.
+            ChannelDown: perhaps the emoji was not put there; it may work later.
             ChannelRefused: the emoji was not put there, and never will be.
         """
         session, own_login = self._connected(), self._login
@@ -308,7 +308,7 @@ class MatrixChannel:
         """Close a poll of Andy's own, so that it takes no more votes.
 
         Raises:
-            ChannelDown: it still takes votes; it may work later.
+            ChannelDown: perhaps it still takes votes; it may work later.
             ChannelRefused: the homeserver refuses to close it.
         """
         session, room = self._connected(), message.chat_jid.removeprefix(PREFIX)
@@ -326,7 +326,7 @@ class MatrixChannel:
         """Redact a message of Andy's own, which deletes it for everybody.
 
         Raises:
-            ChannelDown: it was not deleted; it may work later.
+            ChannelDown: perhaps it was not deleted; it may work later.
             ChannelRefused: it was not deleted, and never will be.
         """
         session, room = self._connected(), message.chat_jid.removeprefix(PREFIX)

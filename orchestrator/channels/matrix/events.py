@@ -87,7 +87,7 @@ class RoomMessage:
     """The first event of its thread."""
     edits: str = ""
     redacts: str = ""
-    sign: str = ""
+    emoji: str = ""
     """The emoji that it puts under the event that it answers."""
     mentions: frozenset[str] = frozenset()
     linked_accounts: tuple[tuple[str, str], ...] = ()
@@ -363,7 +363,7 @@ def _reaction_fields(content: dict[str, Any]) -> dict[str, Any] | None:
     target, emoji = _valid_id(relation.get("event_id")), relation.get("key")
     if relation.get("rel_type") != "m.annotation" or not target or not isinstance(emoji, str) or not emoji:
         return None
-    return {"answers": target, "sign": emoji[:MAX_EMOJI_CHARS]}
+    return {"answers": target, "emoji": emoji[:MAX_EMOJI_CHARS]}
 
 
 def file_of(content: dict[str, Any], kind: str | None) -> MatrixFile | None:

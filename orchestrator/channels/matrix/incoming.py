@@ -316,9 +316,9 @@ class RoomReceiver:
             id=MessageId(message.event_id),
             sender=message.sender,
             sender_name=name,
-            text=f"[reacted {message.sign}]" if message.sign else self._text_with_call(room_id, message),
+            text=f"[reacted {message.emoji}]" if message.emoji else self._text_with_name(room_id, message),
             sent_ms=message.sent_ms,
-            is_from_me=message.sender == self._login.owner,
+            is_from_me=message.sender == self._login.owner,  # "me" is the owner, not Andy's account
             chat_name=self._session.room_name(room_id),
             channel=CHANNEL.name,
             is_group=is_group,
@@ -330,8 +330,8 @@ class RoomReceiver:
             deletes=await self._redacted_message(jid, message.redacts) if message.redacts else None,
             # A homeserver passes a redaction on only if its sender has the right to it.
             is_moderated=bool(message.redacts),
-            ignored=REACTION if message.sign else message.ignored or None,
-            reaction=message.sign or None,
+            ignored=REACTION if message.emoji else message.ignored or None,
+            reaction=message.emoji or None,
             vote=vote,
             is_unreadable=message.is_unreadable,
             file=attachments.placeholder_of(
@@ -358,7 +358,7 @@ class RoomReceiver:
         chosen_indexes = tuple(index_by_id[answer_id] for answer_id in answer_ids)
         return chosen_indexes if poll.is_multiple else chosen_indexes[:1]
 
-    def _text_with_call(self, room_id: str, message: RoomMessage) -> str:
+    def _text_with_name(self, room_id: str, message: RoomMessage) -> str:
         """Return the text of a message, in which a leading mention of Andy becomes `@` and his name.
 
         People type this name to address Andy, so the rest of the host looks for it.

@@ -152,6 +152,7 @@ def make_client(home: Path, login: MatrixLogin) -> nio.AsyncClient:
     store.mkdir(mode=0o700, parents=True, exist_ok=True)
     client = _client(login.homeserver, login.user_id, store=str(store), device_id=login.device_id)
     client.restore_login(login.user_id, login.device_id, login.token)
+    # Otherwise one malformed event of an encrypted room would break the whole answer of the homeserver.
     client.guard_decryption()
     return client
 
@@ -288,7 +289,10 @@ async def log_out(home: Path) -> str:
 
 
 def _delete_login(home: Path) -> None:
-    """Delete the stored login with its keys. Blocks. Raises `ChannelDown` when it cannot be deleted."""
+    """Delete the stored login and, if possible, its keys. Blocks.
+
+    Raises `ChannelDown` when the login cannot be deleted.
+    """
     try:
         (home / LOGIN).unlink(missing_ok=True)
     except OSError as error:

@@ -687,11 +687,13 @@ class _Uploaded:
 
 
 async def _encrypted(open_file: Any, keys: dict[str, Any]) -> AsyncGenerator[bytes]:
-    """Yield the pieces of an open file encrypted, and put the keys that decrypt it into `keys`."""
+    """Yield the pieces of an open file encrypted, and put the keys that decrypt it into `keys`.
+
+    An empty file is one empty piece.
+    """
     last_piece = b""
-    # The library yields the keys (a dictionary) after the last piece of the file. Its own upload asks for
-    # them only after the last piece is sent, and never if the homeserver has answered by then. So the last
-    # piece is held back here until the keys are known.
+    # The library yields the keys, a dictionary, after the last piece of the file. If the homeserver answers
+    # right after that piece, nothing more is read. So the piece is held back until the keys are known.
     async for piece in async_encrypt_attachment(open_file):
         if isinstance(piece, dict):
             keys.update(piece)

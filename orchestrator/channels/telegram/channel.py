@@ -351,8 +351,7 @@ class TelegramChannel:
         Raises `ChannelDown` when the store cannot be used: without it, a part could be sent twice.
         """
         now_ms = self._context.clock.now_ms()
-        # Telegram's note `by` about an attempt lists the numbers of the sent parts, with blanks between them:
-        # none at first.
+        # The note has Telegram's numbers of the sent parts, with blanks between them; at first it is empty.
         try:
             first_try = await self._context.database.write(
                 lambda tx: outbox.note_try(tx, message_id, note="", now_ms=now_ms)
@@ -378,10 +377,10 @@ class TelegramChannel:
             log.warning("telegram.parts_not_stored", message=message_id, reason=str(error))
 
     async def _send_poll(self, message_id: MessageId, poll: Poll, target: dict[str, Any]) -> MessageId:
-        """Send a poll that shows who voted, unless this process has sent it; return its message's number.
+        """Send a poll that shows who voted, unless this process has sent it; return Telegram's number of it.
 
-        Telegram's id of the poll is stored, because votes contain only that (`_store_polls`). `target` has
-        the chat, the topic and the quoted message, as arguments of the library.
+        `message_id` is the host's id of the message. Telegram's id of the poll is stored, too, because votes
+        contain only that. `target` has the chat, the topic and the quoted message as the library's arguments.
 
         Raises:
             ChannelDown, ChannelRefused: the poll was not sent.
@@ -425,7 +424,7 @@ class TelegramChannel:
         """Stop a poll of the bot's own, so that it takes no more votes.
 
         Raises:
-            ChannelDown: it still takes votes; it may work later.
+            ChannelDown: perhaps it still takes votes; it may work later.
             ChannelRefused: Telegram will not stop it.
         """
         bot, number = self._connected(), await self._number_of(message.chat_jid, message.id)
@@ -532,7 +531,7 @@ class TelegramChannel:
         An emoji that Telegram does not accept as a reaction is replaced by a similar one where that is known.
 
         Raises:
-            ChannelDown: the emoji was not put there; it may work later.
+            ChannelDown: perhaps the emoji was not put there; it may work later.
             ChannelRefused: the emoji was not put there, and never will be.
         """
         bot, number = self._connected(), await self._number_of(message.chat_jid, message.id)
@@ -560,7 +559,7 @@ class TelegramChannel:
         deleted.
 
         Raises:
-            ChannelDown: it was not deleted whole; it may work later.
+            ChannelDown: perhaps it was not deleted whole; it may work later.
             ChannelRefused: it was not deleted, and never will be.
         """
         bot, chat = self._connected(), int(message.chat_jid.removeprefix(PREFIX))

@@ -286,7 +286,7 @@ class UpdateReceiver:
             id=message_id,
             sender=f"{PREFIX}{update.sender_id}",
             sender_name=update.sender_name,
-            text=f"[reacted {update.sign}]" if update.sign else update.text,
+            text=f"[reacted {update.emoji}]" if update.emoji else update.text,
             sent_ms=update.sent_ms,
             is_from_me=self._login.is_owner(update.sender_id),  # "me" is the owner, not the bot
             chat_name=update.chat_name,
@@ -296,8 +296,8 @@ class UpdateReceiver:
             quote=await self._quote(jid, update) if update.answers else None,
             is_call=update.is_call or update.answers_bot,
             edits=self._ids.id_of(jid, update.edits) if update.edits else None,
-            ignored=REACTION if update.sign else update.ignored or None,
-            reaction=update.sign or None,
+            ignored=REACTION if update.emoji else update.ignored or None,
+            reaction=update.emoji or None,
             file=attachments.placeholder_of(
                 update.file, will_be_fetched=file_until_ms is not None, limit_bytes=self._limit_bytes
             ),

@@ -108,9 +108,10 @@ class PollingBot(telegram.Bot):
 def make_bot(token: str, server: str) -> PollingBot:
     """Return a client of the Bot API for the bot with this token; it connects with its first request.
 
-    `server` is the address of the Bot API, without a trailing slash.
+    `server` is the address of the Bot API, without a trailing slash. In the whole process, the libraries that
+    the client uses log only warnings and errors from now on.
     """
-    # The token is a part of each request's address, which these libraries would log.
+    # The token is a part of each request's address, which they would log.
     for name in ("httpx", "httpcore", "telegram"):
         logging.getLogger(name).setLevel(logging.WARNING)
     return PollingBot(

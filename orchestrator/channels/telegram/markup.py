@@ -184,9 +184,9 @@ def _markdown() -> MarkdownIt:
 
 
 def _write_block(writer: _Writer, token: Token) -> None:
-    """Write a token of the parser that is a block of Markdown, or its beginning or end, to `writer`.
+    """Write a token of the Markdown parser to `writer`: a block, its beginning or end, or the text in it.
 
-    Blocks are paragraphs, headings, lists, quotes and code. Any other token writes nothing.
+    Blocks are paragraphs, headings, lists, quotes, code and horizontal lines. Any other token writes nothing.
     """
     # A type such as `bullet_list_open`: the kind `bullet_list`, and the side `open` or `close`.
     kind, _, side = token.type.rpartition("_")

@@ -72,7 +72,7 @@ class ChatUpdate:
     answers_bot: bool = False
     is_call: bool = False
     edits: int = 0
-    sign: str = ""
+    emoji: str = ""
     """The emoji that it puts under the message that it answers."""
     file: TelegramFile | None = None
     thread: str = ""
@@ -243,7 +243,7 @@ def _reaction(update: Update) -> ChatUpdate | None:
         sender_name=reaction.user.full_name,
         sent_ms=int(reaction.date.timestamp() * 1000),
         answers=reaction.message_id,
-        sign=emojis[-1],
+        emoji=emojis[-1],
     )
 
 

@@ -131,7 +131,7 @@ def restrict_process(*, readable: Iterable[str], library: str) -> list[str]:
     It can read the paths `readable`, the folders of the Python library `library`, and what both need.
 
     Return phrases for the log, one for each protection that this system does not have; empty if it has both
-    Landlock (files) and the filter of system calls.
+    Landlock (files) and the filter of system calls. If nothing is restricted, one phrase may say so.
     """
     if platform.system() != "Linux" or platform.machine() not in _ARCHITECTURES:
         return ["this system has no filter of system calls that Andy knows"]
@@ -232,8 +232,9 @@ def _filter_calls(libc: Any) -> bool:
 def _filter_program(machine_number: int, column: int) -> Iterator[_Step]:
     """Yield the steps of the program by which the kernel decides about each system call of this process.
 
-    A call that is not allowed fails with EPERM. One of `_ABSENT_CALLS` fails with ENOSYS, as if the kernel
-    did not have it, so that its caller uses an older call.
+    A call that is not allowed, or not with these arguments, fails with EPERM. One of `_ABSENT_CALLS` fails
+    with ENOSYS, as if the kernel did not have it, so that its caller uses an older call. A call for another
+    architecture ends the process.
 
     `machine_number` is the number of this machine's architecture in the kernel, and `column` its column in
     the tables of system calls.

@@ -114,7 +114,7 @@ class VoiceTranscriber:
     async def transcribe(
         self, file: Path, *, seconds: int, language: str | None = None, group: str = ""
     ) -> SpokenText:
-        """Wait for earlier notes, then return the transcription of `file`; in `failure` why there is none.
+        """Wait for earlier voice notes, then return the text spoken in `file`, or why there is none.
 
         Args:
             file: the sound file.
@@ -137,7 +137,7 @@ class VoiceTranscriber:
 
     @asynccontextmanager
     async def _one_at_a_time(self, group: str) -> AsyncIterator[None]:
-        """Wait until a note of the group may be transcribed; after the block, let the next note begin."""
+        """Wait until a voice note of the group may be transcribed; after the block, let the next begin."""
         if self._is_transcribing:
             may_begin = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(group, deque()).append(may_begin)

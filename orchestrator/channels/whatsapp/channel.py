@@ -161,8 +161,8 @@ class WhatsAppChannel:
                 end = await self._run_bridge(account, receive)
             except Exception as error:
                 log.exception("whatsapp.broke")
-                # Without an account, `_pause` waits to its end: a pause ends early only when another login is
-                # stored than the one that failed, and here perhaps none was read.
+                # A pause ends early when another login is stored than the account's. Here perhaps none was
+                # read, so without an account it lasts to its end.
                 account, end = None, StateReport(state="disconnected", reason=reason_of(error))
             await self._pause(end, account)
 
@@ -184,6 +184,7 @@ class WhatsAppChannel:
 
     def _on_pairing(self, progress: PairingProgress) -> None:
         """Log and publish how far the pairing with a phone has got, and wake the loop of `run`."""
+        # Texts of other states say no more than the state, or have the phone number of the account.
         reason = progress.text if progress.state == "failed" else ""
         log.info("whatsapp.pairing", state=progress.state, reason=reason)
         self._context.bus.publish("channel.pairing", detail=f"whatsapp {progress.state}")
@@ -297,7 +298,8 @@ class WhatsAppChannel:
     def _on_report(self, report: FromBridge) -> None:
         """Handle a report of the bridge: a message, a state, groups, somebody who types, or a receipt.
 
-        What needs the database or a file is queued for `_write_reports`.
+        Another tells which stored messages are set aside because they cannot be read. Work that needs the
+        database or a file is queued for `_write_reports`.
         """
         # Called from the loop that reads the bridge's output, so it must not wait: slow work is queued.
         match report:
@@ -495,7 +497,7 @@ class WhatsAppChannel:
         bridge = self._connected()
         # A chat between two needs no mention: there is only one other person.
         mention = mention if addresses.is_group(jid) else None
-        # WhatsApp's ids of earlier attempts, each of which has an id of its own.
+        # WhatsApp's ids of earlier attempts. If one of these has arrived, the bridge sends no second copy.
         earlier_ids = await asyncio.to_thread(self._login.ids_of, message_id)
         formatted = self._formatted(
             text if poll is None else poll.question, is_caption=attachment is not None, mention=mention

@@ -193,11 +193,12 @@ def _unreadable_fields(
     """Return the fields of `BridgeMessage` for content that this program cannot read.
 
     Their text says what kind of content it is, with the text in it, if any; the message never triggers the
-    agent. For a message without content that people are shown, return why to drop it.
+    agent. An encrypted change of another message gets a text, and quotes that message. For a message without
+    content that people are shown, return why to drop it.
 
     Args:
         message: the message.
-        fields: the fields that `_text_fields` returned for it.
+        fields: the fields that `_text_fields` returned for it; an encrypted change uses none of them.
         is_from_me: whether the account itself has sent the message.
         people: the known phone numbers and names of people.
         me: the account that is logged in.
@@ -222,9 +223,10 @@ def _text_fields(message: Message, *, people: Directory, me: OwnAccount) -> dict
     """Return the fields of `BridgeMessage` for text, file, quoted message and mentions.
 
     In `text`, mentioned people have their names. In `call_text` they have their numbers: by this text the
-    host decides whether the assistant is called; None if nobody is mentioned. `calls_me` says that the
-    assistant's own account (one with an `own_name`) is mentioned, which calls it, too. `people` are the known
-    phone numbers and names of people, and `me` is the account that is logged in.
+    host decides whether the assistant is called; None if nobody is mentioned. `calls_me` says whether the
+    account is mentioned and is the assistant's, not a person's (only then it has an `own_name`): that calls
+    the assistant, too. `people` are the known phone numbers and names of people, and `me` is the account that
+    is logged in.
     """
     context = _context(message)
     mentioned_jids = dict.fromkeys(islice(context.mentionedJID, MAX_MENTIONS) if context else ())
@@ -285,12 +287,13 @@ def _referenced_message(
 ) -> QuotedMessage:
     """Return the message that a reaction or a vote refers to by `key`, WhatsApp's reference to a message.
 
-    The reference has no text; `text` is the text to show, empty if it is not known here: perhaps the host has
-    stored the message. `is_from_me` says whether the account itself reacts or votes. `people` are the known
-    phone numbers and names of people, and `me` is the account that is logged in.
+    The reference has no text: `text` is the one to show, empty if it is not known. `is_from_me` says whether
+    the account itself reacts or votes. `people` are the known phone numbers and names of people, and `me` is
+    the account that is logged in.
     """
-    # Only in a group the reference may name the author. Without an author, `fromMe` says whether the person
-    # who reacts has written the message: if not, in a chat between two, the other one has.
+    # Only in a group may the reference name the author. Without one, `fromMe` says whether whoever reacts or
+    # votes wrote the message. So the account wrote it if it reacts to its own message, or if the other person
+    # of a chat between two reacts to one that is not theirs.
     author = addresses.parse(key.participant)
     return QuotedMessage(
         id=key.ID[:MAX_ID_CHARS],

@@ -493,9 +493,9 @@ class NeonizeSession:
         self._emit(response)
 
     def _note_acknowledged(self, acknowledgement: SetAsideAcknowledged | MessageAcknowledged) -> None:
-        """Store that the host needs a message no longer, or that the owner knows of unreadable messages.
+        """Remove a message that the host needs no longer, or note that the owner knows of unreadable ones.
 
-        The read receipt of a message is queued, if it gets one.
+        The read receipt of a removed message, if it gets one, is queued; without a connection it is dropped.
 
         Raises `sqlite3.OperationalError` when the spool cannot be written.
         """

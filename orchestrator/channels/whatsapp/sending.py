@@ -295,10 +295,10 @@ def compose(request: SendRequest, context: ContextInfo | None, file: WhatsappFil
 def opus_seconds(content: bytes) -> int:
     """Return an Ogg Opus file's duration in seconds, at least 1, by the sample position of its last page.
 
-    Pages whose position is none, or is beyond `MAX_VOICE_SECONDS`, are passed over.
+    Pages without a position, or with one beyond `MAX_VOICE_SECONDS`, are passed over.
     """
-    # The header of a page begins with "OggS"; from byte 6 on it has the position in 8 bytes. In a page in
-    # which no packet ends all their bits are set, which is a large number here.
+    # The header of a page begins with "OggS"; from byte 6 on it has the position in 8 bytes. A page without a
+    # position, in which no packet ends, has all bits of these bytes set: a very large number here.
     page = len(content)
     while (page := content.rfind(b"OggS", 0, page)) >= 0:
         seconds = round(int.from_bytes(content[page + 6 : page + 14], "little") / OPUS_RATE)

@@ -39,7 +39,7 @@ async def add(tx: Tx, outbox_id: int, turn_id: TurnId, *, now_ms: int) -> None:
     )
 
 
-async def due(tx: Tx) -> list[Withdrawal]:
+async def unfinished(tx: Tx) -> list[Withdrawal]:
     """Return all messages that are still to be deleted in their chats, by the time of the next attempt.
 
     That time may be in the future.

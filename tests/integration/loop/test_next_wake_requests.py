@@ -139,7 +139,8 @@ async def test_bt_08_a_command_that_does_something_is_an_action(due):
             )
             if name == "set_next_wake":
                 assert (
-                    await due.recorder._outcome(tx, (await _only(due, tx)), turn, has_touched=False) == "noop"
+                    await due.recorder._outcome(tx, (await _only(due, tx)), turn, has_changed_files=False)
+                    == "noop"
                 )
     await due.end(turn)
     assert [cycle.outcome for cycle in await due.cycles()] == ["action"]
