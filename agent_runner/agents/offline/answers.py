@@ -251,10 +251,10 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
     """Return one time in words, made of an earlier time (`before`) and of new `words`.
 
     So `next Friday` and `9am` give `next Friday 9am`; `Friday at 9` and `10am` give `Friday 10am`. Empty if
-    the new words make no time. `_combinations` has the texts that are tried. The first of the best kind is
-    returned: one that can mean any of several days, which are then asked about; else a complete time; else
-    one that leaves open only the half of the day; else a day without a time of day; else one for every month;
-    else the new words alone.
+    none of the texts that are tried (`_combinations`) is a time. Else the first of the best kind is returned:
+    one that can mean any of several days, which are then asked about; else a complete time; else one that
+    leaves open only the half of the day; else a day without a time of day; else one for every month; else the
+    new words alone.
 
     A new time of day never replaces a day. A new weekday replaces only the wrong weekday of a date, not the
     date. If they do not go together, a text with both is returned, which is refused when it is read, so that

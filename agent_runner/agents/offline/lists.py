@@ -473,16 +473,18 @@ class Lists(RequestHandler):
         whole, texts = self.slot("item"), [item.text for item in self._files.items(self.name)]
         self._ask_if_not_shown(whole)
         parts = [PATTERNS["the"].sub("", part) for part in entries(whole, self.parsed.language)]
-        exact = [text.casefold() for text in texts]  # `has_words` never finds an entry of one letter
-        known = [
-            part for part in parts if part.casefold() in exact or any(has_words(text, part) for text in texts)
+        folded = [text.casefold() for text in texts]  # `has_words` never finds an entry of one letter
+        found = [
+            part
+            for part in parts
+            if part.casefold() in folded or any(has_words(text, part) for text in texts)
         ]
-        is_whole = whole.isdecimal() or whole.casefold() in exact
-        misspelt = [] if known or is_whole else [text for text in texts if fits_despite_slips(whole, text)]
+        is_whole = whole.isdecimal() or whole.casefold() in folded
+        misspelt = [] if found or is_whole else [text for text in texts if fits_despite_slips(whole, text)]
         if misspelt:  # `choose` always raises here, as it is not sure
             options = [self.option(f"'{text}'", item=text, list=self.name) for text in misspelt]
             self.choose(options, "which_task", is_sure=False)
-        are_several = not is_whole and len(parts) > 1 and len(known) == len(parts)
+        are_several = not is_whole and len(parts) > 1 and len(found) == len(parts)
         return parts if are_several else [whole]
 
     def _ask_if_not_shown(self, number: str) -> None:
