@@ -478,8 +478,8 @@ class Board(RequestHandler):
             if not options:
                 return self._not_asked()
             self.parsed = self.choose(options, "which_task")
-        # The slot `is_done` marks a question that asks whether a task is done. This list has that task, if it is
-        # still open.
+        # The slot `is_done` marks a question that asks whether a task is done. This list has that task, if it
+        # is still open.
         asked_about = _with_id(await self._open_tasks(), self.slot("id")) if self.slot("is_done") else []
         if asked_about:
             self.parsed = self.parsed.having(**_entry(asked_about[0]).slots)
