@@ -71,7 +71,7 @@ def notice_tools(noticing: LazyNotices) -> tuple[Tool, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifySelfTool(Tool):
-    """Passes notices for this turn to the run at once, and later ones to the host."""
+    """Leaves a note: at the host if it may outlast the turn, and in this run if it may come in the turn."""
 
     noticing: LazyNotices
 
@@ -86,7 +86,7 @@ class NotifySelfTool(Tool):
         """Leave a note for the agent itself, and return the reply, which says when the note will be shown.
 
         An invalid note is refused with the code of the first mistake. The host stores a note that may outlast
-        this turn, under the id `request_id`.
+        this turn, under the id `request_id` and with the number of the `turn`.
         """
         try:
             note = cast("NotifySelf", self.read(arguments))
@@ -107,12 +107,12 @@ class NotifySelfTool(Tool):
         return _confirmation(note, event_id=event_id, notice_id=notice_id)
 
     async def _pass_to_run(self, note: NotifySelf, notice_id: int | None) -> str:
-        """Pass a note that can be shown in this turn to the run's notices; return the id of its event.
+        """Add a note to this run's notices if it can be shown in this turn; return the id of its event.
 
-        `notice_id` is the note's number at the host. None stands for a note of this turn alone, which the
-        host does not have: it is emitted as an event, of which the run makes a notice. A note at the host is
-        given to the run as a notice with that number, or left to the host if it cannot be shown in this turn.
-        A note about a discovery or a checkpoint is also reported as an event of that kind.
+        `notice_id` is the note's number at the host, or None for a note of this turn alone, which the host
+        does not have: that is emitted as an event, of which the run makes a notice. A note that the host has
+        becomes a notice of the run, too, if it can be shown in this turn. Any note about a discovery or a
+        checkpoint is also reported as an event of that kind.
         """
         notices = (await self.noticing.load()).notices
         if notice_id is None:

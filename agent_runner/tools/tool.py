@@ -154,8 +154,9 @@ _CHECKED_ANYWAY = (
 def _shortened(schema: Any, *, is_parameters: bool = False) -> Any:
     """Return a JSON schema without the parts that cost tokens and say little.
 
-    These are bounds, titles, empty defaults, and that an argument with a default may also be null.
-    `is_parameters`: whether the keys of `schema` are the names of arguments, not those of a JSON schema.
+    These are bounds, titles, empty defaults, that an argument with a default may also be null, and the type
+    of one whose values are listed (`enum`). `is_parameters`: whether the keys of `schema` are the names of
+    arguments, not those of a JSON schema.
     """
     if isinstance(schema, list):
         return [_shortened(item) for item in schema]
@@ -169,8 +170,8 @@ def _shortened(schema: Any, *, is_parameters: bool = False) -> Any:
             del shortened["default"]
         kinds = [kind for kind in shortened.get("anyOf", ()) if kind != {"type": "null"}]
         if len(kinds) == 1:
-            # The only kind besides null takes the place of `anyOf`: before a description, or after a default
-            # that is not empty.
+            # The only kind besides null takes the place of `anyOf`. The order of the keys has no meaning: the
+            # kind comes first, but after a default that is left.
             without_kinds = {name: value for name, value in shortened.items() if name != "anyOf"}
             shortened = without_kinds | kinds[0] if "default" in without_kinds else kinds[0] | without_kinds
             shortened = {name: value for name, value in shortened.items() if name not in _CHECKED_ANYWAY}

@@ -69,6 +69,8 @@ async def delete(tx: Tx, message: Inbound, *, now_ms: int) -> Amendment:
 async def _delete(tx: Tx, message: Inbound, target: Message, *, now_ms: int) -> Amendment:
     """Remove the text of the message `target`, if the sender of `message` may delete it; return the effect.
 
+    They may if they wrote it, or if the messenger reports them as a moderator (`is_moderated`).
+
     If the target belongs to a turn (a question to the agent), it is noted that the text is to be removed from
     the stored conversation. If that turn is still queued, the target leaves it, and the turn is withdrawn if
     no other message in it asks for anything.
@@ -148,7 +150,7 @@ async def edit(
             return await _in_place_of(tx, message, target)
         await messages.rewrite(tx, target.seq, message.text, is_request=False)
         return Amendment(reason="edited", message=target)
-    return _note(message, target, was_asked_in_turn=turn is not None)
+    return _with_earlier_text(message, target, was_asked_in_turn=turn is not None)
 
 
 async def _in_place_of(tx: Tx, message: Inbound, target: Message) -> Inbound:
@@ -182,10 +184,9 @@ async def _withdraw_if_unrequested(tx: Tx, turn: Turn, *, now_ms: int) -> None:
 
 
 async def is_read(tx: Tx, target: Message, group: Group) -> bool:
-    """Return whether an agent has seen a message that is only context, and belongs to no turn.
+    """Return whether an agent has seen a message that asked nothing itself and belongs to no turn.
 
-    It has seen the message if that was shown in the group's conversation, or with the question that is being
-    answered now.
+    It has seen the message if that was shown in an earlier turn of the group, or in the one that runs now.
     """
     if target.seq <= await sessions.cursor_of(tx, group.folder):
         return True
@@ -193,11 +194,11 @@ async def is_read(tx: Tx, target: Message, group: Group) -> bool:
     return running is not None and running.last_seq is not None and target.seq <= running.last_seq
 
 
-def _note(message: Inbound, target: Message, *, was_asked_in_turn: bool) -> Inbound:
+def _with_earlier_text(message: Inbound, target: Message, *, was_asked_in_turn: bool) -> Inbound:
     """Return an edit as a message of its own, which quotes the earlier text of the message `target`. Pure.
 
-    If the message was part of a question that an agent has read (`was_asked_in_turn`), the edit asks for
-    nothing again: it is only a note.
+    If the target was part of a question that an agent has read (`was_asked_in_turn`), the edit is only a note
+    that asks for nothing again. If an agent has only seen it beside a question, the edit may ask something.
     """
     before = Quote(message_id=target.id, sender=target.sender_name, text=target.text)
     if was_asked_in_turn:

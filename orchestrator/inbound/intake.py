@@ -185,7 +185,8 @@ class Intake:
             name: the assistant's name.
             wakeups: wakes the loops that have something to do.
             bus: the event bus.
-            read_senders: reads the owner's list of senders, and blocks; by default everybody may ask.
+            read_senders: returns the owner's list of senders after blocking reads of files; by default
+                everybody may ask.
             at_once: does what a message requests, if that needs no agent.
             approve: decides a request of an agent, as the owner says.
             stop: stops what a message says to stop.
@@ -387,7 +388,10 @@ class Intake:
         return Accepted(outcome="amended", seq=known.seq, turn_id=turn_id, reason=amendments.FILE_CAME)
 
     async def _notify_unreadable(self, tx: Tx, message: Inbound, group: Group) -> None:
-        """Send the chat a text that a message could not be read, at most once an hour."""
+        """Put a text into the outbox that says that a message could not be read.
+
+        A chat gets at most one such text in each hour of the clock.
+        """
         now_ms = self._clock.now_ms()
         await outbox.add(
             tx,
@@ -436,6 +440,7 @@ class Intake:
         command = triggers.session_command(message.text, group, name=self._name)
         if command is not None and asker.may_ask and message.ignored is None:
             return await self._apply_command(tx, message, group, command, asker)
+        # A reaction asks an agent for nothing (`ignored`), but its emoji may be a command such as a stop.
         if asker.may_ask and (message.ignored is None or message.reaction is not None):
             answered = await self._answer_at_once(tx, message, group, asker)
             if answered is not None:
@@ -507,8 +512,7 @@ class Intake:
         message, now_ms = counted.message, self._clock.now_ms()
         if not counted.is_new:
             return Accepted(outcome="dropped", reason=polls_rules.VOTE)
-        # A vote of somebody who may not ask counts but starts no turn. As it counts, they get no text that
-        # they may not ask.
+        # A vote of somebody who may not ask counts but starts no turn. As it counts, no refusal is sent.
         starts_turn = counted.starts_turn and asker.may_ask
         if message.edits is not None:
             restricted_to = asker.role if asker.is_restricted else None
@@ -517,7 +521,7 @@ class Intake:
             )
             if isinstance(edit_result, Amendment):
                 return _accepted_as(edit_result)
-            message = edit_result
+            message = edit_result  # still to be stored
         if not starts_turn:
             return await self._store(tx, message, group, asker)
         accepted = await self._store(tx, replace(message, ignored=None, is_call=True), group, asker)
@@ -554,7 +558,8 @@ class Intake:
 
         The turn, normally a question to the agent, is the one that `reply` names, or else a new one, to which
         the changes that the message made are assigned. The reply is put into the outbox unless its text is
-        empty. A command for the host is recorded as one, so that no agent reads it as a request.
+        empty. The turn of a command for the host is recorded as stopped (`STOP_REQUEST`), which keeps its
+        message out of the prompts of later turns.
         """
         now_ms = self._clock.now_ms()
         turn_id = reply.turn_id
@@ -717,8 +722,8 @@ class Intake:
         """Return the queued turn (a question to the agent) that a message joins.
 
         A message that asks something (`is_request`) creates a turn if none is queued. For any other message,
-        None is returned then. A turn that waits for further votes in a poll goes on waiting if one chosen in
-        the messenger's poll joins it, but starts at once for any other request.
+        None is returned then. A turn that waits for further votes in a poll goes on waiting when a vote in
+        the messenger's poll joins it, but starts at once when any other request does.
         """
         if is_request:
             turn_id = await _join(tx, message, group, asker, now_ms=now_ms)
@@ -732,8 +737,8 @@ class Intake:
 async def _asker(tx: Tx, message: Inbound, group: Group, *, is_listed: bool) -> Asker:
     """Return the sender of a message, with their role and rights in the group.
 
-    Only the addresses that the channel reports for the sender count, no names. `is_listed` says whether the
-    owner's list of senders allows them to ask.
+    Only the addresses that the channel reports for the sender count (`sender` and `sender_alias`), no names.
+    `is_listed` says whether the owner's list of senders allows them to ask.
     """
     role = await people.role_in(
         tx, group, message.sender, alias=message.sender_alias, is_from_me=message.is_from_me

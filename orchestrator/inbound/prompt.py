@@ -393,7 +393,7 @@ async def _places(tx: Tx, turn: Turn, group: Group) -> TurnPlaces | None:
 async def _compose_task(
     tx: Tx, turn: Turn, task_id: str, *, run_id: RunId, zone: ZoneInfo, now_ms: int
 ) -> TurnOrder:
-    """Return the order of a scheduled task; its prompt begins with a line that no person asks now.
+    """Return the order of a scheduled task; a line before its prompt says that no person asks now.
 
     `run_id` is the run of the container that gets the order; the zone is the group's.
     """

@@ -128,11 +128,14 @@ def _any_call(group: Group, name: str) -> str:
     return f"(?:{'|'.join(_call(call) for call in longest_first)})"
 
 
-def _call(call: str) -> str:
-    """Return a regular expression for one call, with the characters that may not precede it excluded."""
-    if call.startswith("@"):
-        return f"{_BEFORE_AT}{_AT}{re.escape(call[1:])}"
-    return f"{_BEFORE_WORD}{re.escape(call)}"
+def _call(word: str) -> str:
+    """Return a regular expression for a word that calls the assistant, such as `@Andy`.
+
+    The word is not found at the end of an address, a link or a longer word.
+    """
+    if word.startswith("@"):
+        return f"{_BEFORE_AT}{_AT}{re.escape(word[1:])}"
+    return f"{_BEFORE_WORD}{re.escape(word)}"
 
 
 def _at_start(group: Group, name: str) -> re.Pattern[str]:

@@ -266,8 +266,8 @@ def _wall_times(expression: str, after: datetime) -> Iterator[datetime]:
                         yield wall
                         furthest = day + timedelta(days=366 * MAX_YEARS)
             else:
-                # Skip the days that do not count here, since croniter takes a hundred times as long for each
-                # of them: a step may be years.
+                # Skip all days on which the rhythm pauses, which may be years: for each of them croniter
+                # would take a hundred times as long.
                 while day < furthest and not rhythm.is_on(day + _DAY):
                     day += _DAY
                 midnights.set_current(datetime.combine(day, _LAST_MINUTE), force=True)

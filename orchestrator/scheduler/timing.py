@@ -38,6 +38,7 @@ def schedule_reader(
         """Check a schedule for a group, and return it with its first due time in the group's zone.
 
         The time of a one-time task is read by the `read_time` that `schedule_reader` was called with, if any.
+        The other arguments are those of `plan`. Raises `BadSchedule` or `BadTime` if it cannot be used.
         """
         zone = zone_of(group)
         if kind == ScheduleKind.ONCE and read_time is not None:
@@ -61,8 +62,10 @@ def plan(kind: str, value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo)
     """Check a schedule as an agent writes it, and return it with its first due time.
 
     `kind` is `cron` (five fields, or words such as `every other Tuesday at 8:00`), `interval` (milliseconds,
-    a duration such as `1h30m`, or words after `every`) or `once` (an ISO time, a duration or words). `dst` is
-    `once`, `both` or None for the default of the expression.
+    a duration such as `1h30m`, or words after `every`) or `once` (an ISO time, a duration or words).
+
+    `dst` is for a cron time that the clocks show twice when daylight saving ends: whether it is due `once` or
+    `both` times; None stands for the default of the expression.
 
     Raises:
         BadSchedule: the kind is unknown, or the value does not fit it.
@@ -85,8 +88,8 @@ def plan(kind: str, value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo)
 def _cron(value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> PlannedTask:
     """Return the schedule of a cron expression with its first due time after `now_ms`.
 
-    `dst` is the choice for a time that the clocks show twice; None for the default of the expression. Raises
-    `BadSchedule`.
+    `dst` is the choice, `once` or `both`, for a time that the clocks show twice; None for the default of the
+    expression. Raises `BadSchedule`.
     """
     expression = cron.checked(value)
     chosen_dst = _dst(dst) or cron.usual_dst(expression)
@@ -100,8 +103,8 @@ def _interval(value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> Pl
     """Return the schedule of an interval with its first due time.
 
     The value is a duration such as `20 minutes`, or milliseconds such as `60000`. Words such as `every
-    Monday` are accepted, too, and give a cron schedule. Raises `BadSchedule`, and `BadTime` for unclear
-    words.
+    Monday` are accepted, too, and give a cron schedule; `dst` is the choice, `once` or `both`, for a time of
+    it that the clocks show twice. Raises `BadSchedule`, and `BadTime` for unclear words.
     """
     is_span = _MILLISECONDS.fullmatch(value) or when.duration(value) is not None
     if not is_span:
@@ -116,9 +119,10 @@ def _interval(value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> Pl
 def _in_words(text: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> PlannedTask | None:
     """Return the schedule of a repetition in words, such as `every Tuesday at 8:00`, with its first due time.
 
-    Return None if the text is no repetition. `dst` is as for `plan`. Raises `BadTime` if the text lacks a
-    time of day that it needs, as in `every Tuesday`, or may mean several times, and `BadSchedule` if its
-    schedule is refused for another reason.
+    Return None if the text is no repetition. `dst` is the choice, `once` or `both`, for a time that the
+    clocks show twice; None for the default. Raises `BadTime` if the text lacks a time of day that it needs,
+    as in `every Tuesday`, or may mean several times, and `BadSchedule` if its schedule is refused for another
+    reason.
     """
     repeated = when.recurrence(text, now_ms=now_ms, zone=zone)
     if repeated is None:

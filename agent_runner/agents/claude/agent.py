@@ -73,7 +73,7 @@ class ClaudeAgent:
         self._client: claude_agent_sdk.ClaudeSDKClient | None = None
         self._sdk: Any = None
         self._stream: Any = None
-        self._hooks: Any = None
+        self._notice_hooks: Any = None
         self._subagents: Any = None
 
     @property
@@ -118,14 +118,15 @@ class ClaudeAgent:
     async def answer(self, turn: TurnOrder, say: Say) -> TurnOutcome:
         """Ask the model, and pass its answer to `say`, which sends a text to the chat. Return the outcome.
 
-        If the CLI ended before anything reached the model, another CLI is started and gets the turn once
-        more. A CLI that was started ahead may have died while it waited, so the other one has the same
-        session. In any other case the session to resume is taken to be gone, and a new one replaces it.
+        If the CLI ended before anything reached the model, another CLI gets the turn, once. A CLI that was
+        started ahead may have died while it waited: the other one then resumes the same session. If the CLI
+        was not started ahead but had a session to resume, that session is taken to be gone, and the other one
+        begins a new session.
 
-        Raises the CLI's error if there was no session to resume, and any other error, also of a second try.
+        Raises any other error, and every error of the second try.
         """
         self._tools.turn = turn.turn
-        self._hooks.begin_turn()
+        self._notice_hooks.begin_turn()
         self._subagents.begin_turn()
         try:
             return await self._carry_out(turn, say)
@@ -167,7 +168,7 @@ class ClaudeAgent:
             settings,
             self._order,
             self._restoring.hooks(),
-            noticing=self._hooks,
+            notice_hooks=self._notice_hooks,
             subagents=self._subagents,
         )
         # Only the SDK knows the command for certain: if it is another, the booting CLI is replaced.
@@ -188,7 +189,7 @@ class ClaudeAgent:
             # The figures of the conversation that is resumed; a new session has none.
             figures = self._order.restore.so_far if self._resumed else None
             self._stream = self._sdk.SdkStreamEvents(self._noticing, self._progress, so_far=figures)
-            self._hooks = self._sdk.NoticeHooks(
+            self._notice_hooks = self._sdk.NoticeHooks(
                 self._noticing, stream=self._stream, on_first_prompt=self._notify_resumed
             )
 
@@ -285,7 +286,7 @@ class ClaudeAgent:
             prompt_outcome = await self._sdk.ask(self._client, content, self._record_session, self._stream)
         outcome: TurnOutcome = self._sdk.outcome_of(prompt_outcome)
         if outcome.error is None:
-            for text in _answers_to_send(self._hooks.answered_already, prompt_outcome.result.result):
+            for text in _answers_to_send(self._notice_hooks.answered_already, prompt_outcome.result.result):
                 await say(text)
         return outcome
 

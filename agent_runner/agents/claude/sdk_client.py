@@ -50,13 +50,13 @@ def options(
     settings: CliSettings,
     order: RunOrder,
     *hooks: Hooks,
-    noticing: NoticeHooks | None = None,
+    notice_hooks: NoticeHooks | None = None,
     subagents: SubagentLimit | None = None,
 ) -> sdk.ClaudeAgentOptions:
     """Return `settings` as SDK options, with the hooks that only the SDK can have.
 
-    `hooks` are further hooks by event. `noticing` has the hooks that deliver notices, `subagents` limits the
-    number of subagents; None leaves these out.
+    `hooks` are further hooks by event. `notice_hooks` deliver notices, `subagents` limits the number of
+    subagents; None leaves these out.
     """
     return sdk.ClaudeAgentOptions(
         cli_path=settings.cli,
@@ -82,7 +82,10 @@ def options(
         agents={} if settings.is_bare else {"general-purpose": _subagent(settings)},
         env=settings.additions(),
         hooks=_matchers(
-            {"PreCompact": [_archiver(settings, order)]}, *hooks, noticing=noticing, subagents=subagents
+            {"PreCompact": [_archiver(settings, order)]},
+            *hooks,
+            notice_hooks=notice_hooks,
+            subagents=subagents,
         ),
         verbatim_prompts=True,  # an '@name' or a leading '/' in a chat message is no command
     )
@@ -117,13 +120,14 @@ class SubagentLimit:
         }
 
 
-def _matchers(*hooks: Hooks, noticing: NoticeHooks | None, subagents: SubagentLimit | None) -> Any:
+def _matchers(*hooks: Hooks, notice_hooks: NoticeHooks | None, subagents: SubagentLimit | None) -> Any:
     """Return all hooks for the SDK: by event, a list of matchers with one hook each.
 
-    Hooks of one event then run concurrently, and each has its own size limit. `noticing` and `subagents` may
-    be None: then there are no hooks for notices, and none that limit subagents.
+    Hooks of one event then run concurrently, and each has its own size limit. `notice_hooks` and `subagents`
+    may be None: then there are no hooks for notices, and none that limit subagents.
     """
-    matchers: dict[str, list[sdk.HookMatcher]] = defaultdict(list, noticing.matchers() if noticing else {})
+    of_notices = notice_hooks.matchers() if notice_hooks is not None else {}
+    matchers: dict[str, list[sdk.HookMatcher]] = defaultdict(list, of_notices)
     for callbacks_by_event in hooks:
         for event, callbacks in callbacks_by_event.items():
             # Measured: the CLI passes on 10,000 characters from each hook; of a longer text, only a preview.

@@ -149,10 +149,9 @@ class OfflineAgent:
         """Do nothing: there is nothing to release."""
 
     async def _take_notices(self, turn: TurnOrder) -> None:
-        """Withdraw the turn's notices that people know from the chat, and mark others as delivered.
+        """Withdraw the turn's notices that people have read, and mark those due at its start as delivered.
 
-        The others are those that are due at the start of the turn. The rules of notices, which are slow to
-        load, are not loaded if people know all notices of the turn.
+        Do nothing if people have read all of its notices: the rules of notices are slow to load.
         """
         if all(_is_read(notice) for notice in turn.notices):
             return
@@ -160,7 +159,7 @@ class OfflineAgent:
         for notice in turn.notices:
             if _is_read(notice):
                 rules.notices.withdraw(notice.id)
-        # Its text is for a model, so it is not used: `_lines_of_notices` words the delivered notices.
+        # `drain` returns a text for a model, which is not used: `_lines_of_notices` makes lines for people.
         await rules.drain("turn_start", limit=MAX_RESTORE_CHARS)
 
     async def _lines_of_notices(self, turn: TurnOrder, language: Language) -> Iterator[str]:
@@ -204,7 +203,7 @@ class OfflineAgent:
 
 
 def _is_read(notice: Notice) -> bool:
-    """Return whether people know what a notice is about from a text in the chat; False for an urgent one."""
+    """Return whether people have read in the chat what a notice is about; False for an urgent one."""
     return notice.event_type in READ_ALREADY and notice.priority not in ("high", "critical")
 
 
@@ -216,10 +215,11 @@ def _line(notice: Notice, language: Language) -> str:
 
 
 def _requests(turn: TurnOrder, *, name: str) -> tuple[Request, ...]:
-    """Return the messages that a turn has to answer, without the assistant's name: “what's on today @Andy?”.
+    """Return the messages that a turn has to answer; `what's on @Andy?` becomes `what's on?`.
 
-    If a chat's or a scheduled task's turn has no such messages, its prompt is the only one. A turn of another
-    kind, such as the dashboard worker's, has none then.
+    A message that is only such a call of the assistant stays as it is. If a chat's or a scheduled task's turn
+    has no messages, its prompt is the only one. A turn of another kind, such as the dashboard worker's, has
+    none then.
     """
     if turn.requests or turn.kind not in ("chat", "task"):
         escaped_name = re.escape(name)
@@ -231,16 +231,16 @@ def _requests(turn: TurnOrder, *, name: str) -> tuple[Request, ...]:
             re.IGNORECASE,
         )
         return tuple(
-            _composed(request, text=name_pattern.sub("", request.text).strip() or request.text)
+            _with_plain_text(request, name_pattern.sub("", request.text).strip() or request.text)
             for request in turn.requests
         )
-    return (_composed(Request(sender="", text=turn.prompt), text=turn.prompt),)
+    return (_with_plain_text(Request(sender="", text=turn.prompt), turn.prompt),)
 
 
-def _composed(request: Request, *, text: str) -> Request:
-    """Return a message with another text; it, the sender's name and the quoted text in composed characters.
+def _with_plain_text(request: Request, text: str) -> Request:
+    """Return a message with another text, its characters made plain (`reading.plain`).
 
-    An empty `person` becomes the sender's name.
+    The same is done to the sender's name and the quoted text. An empty `person` becomes the sender's name.
     """
     sender, quoted = reading.plain(request.sender), reading.plain(request.quoted)
     names = {"sender": sender, "person": request.person or sender}
@@ -308,13 +308,14 @@ def _drop_older_questions(context: RequestContext) -> list[str]:
 def _repeated(form: str, question: OpenQuestion) -> str:
     """Return a sentence with an open question in it, in the language of the question.
 
-    `form` names the sentence in `intents.toml`; the one named `still` leaves out a long list of choices. The
-    question about a time also gets the text of its reminder.
+    `form` names the sentence in `intents.toml`; the one named `still` leaves out a long list of choices. If
+    a question about a time does not say what the request is about (slot `what`), that is added in brackets.
     """
     lines = question.text.splitlines()
     text = question.text if len(lines) <= MAX_REPEATED_LINES or form != "still" else f"{lines[0]} …"
     what = question.request.slot("what") if question.slot == "when" else ""
-    if what and what not in text:  # while no other question was open, the question did not need it
+    # When the question was asked, it may have been the only one, and clear without these words.
+    if what and what not in text:
         text += f" ({what})"
     return say(form, question.request.language, question=text)
 

@@ -32,7 +32,7 @@ NOON = 12
 def person_asked_instead(text: str, context: RequestContext) -> str:
     """Return the name of another person whose open question a text would answer; empty if there is none.
 
-    Questions that the sender of the text may answer do not count.
+    Questions that the sender of the text may answer do not count. The question stays open.
     """
     others = (question for question in context.state.questions if not context.may_answer(question))
     names = (question.sender for question in others if take_answer(question, text, context) is not None)
@@ -117,18 +117,19 @@ def _with_text(request: ParsedRequest, text: str) -> ParsedRequest:
 def _with_time(request: ParsedRequest, text: str, context: RequestContext) -> ParsedRequest | None:
     """Return the request with its time completed or replaced by an answer; None if the answer names none.
 
-    The slot `sure` is set, as the new time needs no confirmation; not for a bare hour in a move, which asks
-    for the half of the day itself.
+    The slot `sure` is set, as the new time needs no confirmation. It is not set for a move to a bare hour
+    such as `9`, so that the half of the day can be asked about.
     """
     answer = _without_frame(_without_frame(text))  # twice for `make it in the evening`
-    if PATTERNS["no_offer"].match(answer):  # words such as "no", "move" or "I" begin no time
+    # A reminder is never offered for words that begin with "no", "move" or "I"; they are no time either.
+    if PATTERNS["no_offer"].match(answer):
         return None
     if request.slot("unsure"):  # the time that the message had was not understood at all
         return _with_sure_time(request, answer, context)
     if when := _picked_reading(request, answer, context):
         return request.having(when=when, trouble="", sure="yes")
     if request.intent == "move" and bare_clock(answer):
-        return request.having(when=answer)  # the move itself asks for the half of the day
+        return request.having(when=answer)
     earlier = context.read_time(request.slot("when"))
     if isinstance(earlier, TimeRefusal) and earlier.choices and PATTERNS["a_place"].fullmatch(answer):
         return None  # "the second" picks one of several times here, never the second of a month
@@ -140,7 +141,7 @@ def _with_time(request: ParsedRequest, text: str, context: RequestContext) -> Pa
 def _with_sure_time(request: ParsedRequest, answer: str, context: RequestContext) -> ParsedRequest | None:
     """Return the request with the time that an answer names, after the message's own was not understood.
 
-    The words of that time are still in the request's text (`what`), and are cut off from it. A day
+    The message's words for its own time are still in the text of the request (`what`), and are cut off. A day
     among them is kept for an answer that is only a time of day: `call Ann tomorrow before noon` with `9am`
     becomes the text `call Ann` and the time `tomorrow 9am`. Any other answer, such as `sunday 7pm`, is the
     whole time. None if no clear time results, or if a repetition would be lost.
@@ -149,13 +150,13 @@ def _with_sure_time(request: ParsedRequest, answer: str, context: RequestContext
     lead = times.leading(answer)
     # The parts of the answer's time besides the time of day, such as a day of the week.
     date_parts = lead.parts.written().keys() - {"clock", "half"} if lead is not None else set()
-    cut = request.slot("what")[len(what) :]  # `without_time` cuts words off the end only
+    old_time = request.slot("what")[len(what) :]  # `without_time` cuts words off the end only
     # Beside a day, `midnight` is only a time of day.
     if day_in_text and PATTERNS["midnight"].fullmatch(answer):
         date_parts = set()
-    # The answer names a day itself, or the cut-off words have a span such as "60 minutes", which may be part
-    # of the text: cut off only the words that the answer repeats.
-    if date_parts or PATTERNS["a_span"].search(cut):
+    # The answer names a day itself, or the words of the old time have a span such as "60 minutes", which may
+    # be part of the text: cut off only the words that the answer repeats.
+    if date_parts or PATTERNS["a_span"].search(old_time):
         what = _text_beside(request.slot("what"), answer)
     # The text may still begin with words about the time: `next week` in `next week to call`.
     head, what = after_time(what, request.language)
@@ -247,17 +248,20 @@ def _means(words: str, choice: times.Reading, context: RequestContext) -> bool:
 
 
 def joined_time(before: str, words: str, context: RequestContext) -> str:
-    """Return the words of the earlier time `before` completed or changed by new `words`.
+    """Return one time in words, made of an earlier time (`before`) and of new `words`.
 
-    Empty if the new words add no time. Of all combinations of the words, the first of the best kind is
-    returned: one that can mean several days, so that the day is asked about; else one that is a moment; else
-    one that leaves open only the half of the day; else a day without a time of day; else one that repeats
-    every month; else the new words alone. A new time of day never replaces the day of the earlier time, nor
-    a new weekday a date with a wrong one: if they do not go together, the combination that is returned is
-    refused when it is read, and asked about.
+    So `next Friday` and `9am` give `next Friday 9am`; `Friday at 9` and `10am` give `Friday 10am`. Empty if
+    none of the texts that are tried (`_combinations`) is a time. Else the first of the best kind is returned:
+    one that can mean any of several days, which are then asked about; else a complete time; else one that
+    leaves open only the half of the day; else a day without a time of day; else one for every month; else the
+    new words alone.
+
+    A new time of day never replaces a day. A new weekday replaces only the wrong weekday of a date, not the
+    date. If they do not go together, a text with both is returned, which is refused when it is read, so that
+    the person is asked.
     """
     words = f"at {words}" if re.fullmatch(r"\d{1,2}", words) else words
-    if PATTERNS["midnight"].fullmatch(words) and _names_later_day(before, context):
+    if PATTERNS["midnight"].fullmatch(words) and _may_name_later_day(before, context):
         # `midnight` alone is the next one. For one day, "12 at night" makes the agent ask whether its start
         # or its end is meant; a repeating reminder comes at the start.
         words = "at 0:00" if PATTERNS["repeats"].search(before) else "at 12 at night"
@@ -269,7 +273,7 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
     tried = [(form, context.read_time(form)) for form in combinations]
     if all(_is_no_time(parsed_time) for _, parsed_time in tried):
         return ""
-    moments = [form for form, parsed_time in tried if not isinstance(parsed_time, TimeRefusal | DateOnly)]
+    complete = [form for form, parsed_time in tried if not isinstance(parsed_time, TimeRefusal | DateOnly)]
     without_half = [
         form
         for form, parsed_time in tried
@@ -279,11 +283,9 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
     # "next Friday" with "9am" can still mean two days: returned as one text, so that the day is asked about.
     # A bare "10am" replaces the time of day in "next Friday at 9", and leaves the day open, too.
     whole_texts = combinations if _is_clock(words) else (f"{before} {words}", f"{words} {before}")
-    several = [
-        form for form, parsed_time in tried if form in whole_texts and _means_several_days(parsed_time)
-    ]
+    several = [form for form, parsed_time in tried if form in whole_texts and _may_mean_several(parsed_time)]
     monthly = [form for form, _ in tried if PATTERNS["of_every_month"].search(form)]
-    if found := several or moments or without_half or without_clock or monthly:
+    if found := several or complete or without_half or without_clock or monthly:
         return found[0]
     # A time of day alone would be the next one, which may be on another day than the earlier time: better a
     # form that is refused with a reason, such as a day that does not exist, so that the time is asked about.
@@ -311,9 +313,10 @@ def bare_clock(answer: str) -> str:
 
 
 def _may_lose_day(before: str, words: str) -> bool:
-    """Return whether `words` are only a time of day, and `before` has words that do not begin with a time.
+    """Return whether the day in `before` may be lost if the time of day in `words` is read alone.
 
-    Those words may name a day. Read alone, the time of day would be the next one, and the day would be lost.
+    That is so for `around Friday` and `9am`: `before` begins with no known time, but may name a day, and
+    `words` are only a time of day, which would be the next 9am.
     """
     return _is_clock(words) and bool(before.strip()) and times.leading(before) is None
 
@@ -342,15 +345,19 @@ def _with_new_weekday(before: str, words: str, context: RequestContext) -> str:
     return next((form for form in forms if not _is_no_time(context.read_time(form))), f"{before} {words}")
 
 
-def _names_later_day(text: str, context: RequestContext) -> bool:
-    """Return whether a time names a day, or days, and is not just a time of today."""
-    rests = [text, *_without_clock(text)]
-    readings = [context.read_time(rest) for rest in rests]
+def _may_name_later_day(text: str, context: RequestContext) -> bool:
+    """Return whether the words of a time may name a day, or days, other than today.
+
+    They may if they have more than a time of day, and are not read as a time of today.
+    """
+    forms = [text, *_without_clock(text)]
+    readings = [context.read_time(form) for form in forms]
     is_today = any(
         isinstance(reading, Instant | DateOnly) and reading.at.date() == context.now.date()
         for reading in readings
     )
-    return "" not in rests and not is_today
+    is_only_clock = "" in forms
+    return not is_only_clock and not is_today
 
 
 def _is_clock(words: str) -> bool:
@@ -376,8 +383,8 @@ def _is_no_time(parsed_time: times.Reading) -> bool:
     return isinstance(parsed_time, TimeRefusal) and parsed_time.reason is Reason.NO_TIME
 
 
-def _means_several_days(parsed_time: times.Reading) -> bool:
-    """Return whether a time was refused because it means several days."""
+def _may_mean_several(parsed_time: times.Reading) -> bool:
+    """Return whether a time was refused because it may be any of several: `next Friday`, `2/3`."""
     reasons = (Reason.WHICH_MEANING, Reason.WHICH_WEEK)
     return (
         isinstance(parsed_time, TimeRefusal)
@@ -389,23 +396,25 @@ def _means_several_days(parsed_time: times.Reading) -> bool:
 def _combinations(before: str, answer: str) -> list[str]:
     """Return the possible combinations of the earlier time `before` with an answer, the preferred ones first.
 
-    First come those in which the answer replaces words or becomes am or pm, as `in the evening` after
-    `tomorrow at 3`. Then the answer is put beside the earlier time and beside parts of it, since `today at
-    8:00` with `tomorrow` is `tomorrow at 8:00`. The last one is the answer alone, unless the answer is a time
-    of day and the earlier time names a day: a time of day replaces only another one, so that the day stays.
+    First come those in which the answer replaces words or becomes am or pm, as `evening` after `tomorrow at
+    3`. Then the answer is put beside the earlier time and beside parts of it, since `today at 8:00` with
+    `tomorrow` is `at 8:00 tomorrow`. The last one is the answer alone, unless the answer is a time of day and
+    the earlier time names a day: a time of day replaces only another one, so that the day stays.
     """
     am, pm = ("오전", "오후") if re.search(r"[가-힣]", before) else ("am", "pm")
     halves = [half for name, half in (("morning", am), ("evening", pm)) if PATTERNS[name].fullmatch(answer)]
     words = before.split()
+    # The parts of the earlier time that are kept; an empty one stands for the answer alone.
     if _is_clock(answer):
         parts = [before, *_without_clock(before)]
     else:
-        # Of a time only whole times are left out: "the first Monday of the month" never becomes "the first".
-        leaves_any = not times.is_time(before)
+        # From a text that is a time, only words that are a time themselves are dropped: "the first Monday of
+        # the month" never becomes "the first".
+        may_drop_any = not times.is_time(before)
         splits = [(" ".join(words[:place]), " ".join(words[place:])) for place in range(1, len(words))]
-        parts = [before, *(start for start, end in reversed(splits) if leaves_any or times.is_time(end))]
-        parts += [end for start, end in splits if leaves_any or times.is_time(start)]
-        # A word such as "on" alone adds nothing; the answer alone comes last.
+        parts = [before, *(start for start, end in reversed(splits) if may_drop_any or times.is_time(end))]
+        parts += [end for start, end in splits if may_drop_any or times.is_time(start)]
+        # A word such as "on" alone adds nothing.
         parts = [*(part for part in parts if not PATTERNS["joins_time"].fullmatch(part)), ""]
     joined = [form.strip() for part in parts for form in (f"{part} {answer}", f"{answer} {part}")]
     # `the last day of the month` with `every month` is `the last day of every month`.
@@ -467,9 +476,10 @@ def _named_options(options: Sequence[Option], text: str) -> list[ParsedRequest] 
 
 
 def _named_places(words: str, numbers: Sequence[str]) -> list[int] | None:
-    """Return the places, from 0, of the choices that words name by number or place.
+    """Return the places, from 0, of the choices that words name: by number, by place, or all of them.
 
-    `numbers` has the number of each choice. Empty for a number that no choice has; None for other words.
+    `numbers` has the number of each choice. Empty for a number that no choice has. None for any other words,
+    such as `the fifth` of three choices.
     """
     if PATTERNS["all_options"].fullmatch(words):
         return list(range(len(numbers)))

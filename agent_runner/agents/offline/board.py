@@ -92,8 +92,9 @@ class Board(RequestHandler):
             raise self.question("when", self.say(form, title=title, why=self.unclear(parsed_time)))
         if isinstance(parsed_time, DateOnly):
             return parsed_time.day.isoformat()
+        # "in two weeks" names no hour; "in two hours" does, and only there is `elapsed` more than zero.
         if isinstance(parsed_time, times.Duration) and not parsed_time.elapsed:
-            return parsed_time.at.date().isoformat()  # "in two weeks" names no hour
+            return parsed_time.at.date().isoformat()
         return parsed_time.at.isoformat(timespec="minutes")
 
     async def _create(self, title: str, deadline: str) -> str:
@@ -183,26 +184,26 @@ class Board(RequestHandler):
     async def do_move(self) -> str:
         """Move a reminder or a task's deadline to another time, and return the answer.
 
-        Raises `AnswerNow` to ask which one is meant if several fit, or if only a misspelt task fits; also to
-        ask for the time.
+        When an entry is chosen here, the request gets its slots, such as `kind`, and this method is called
+        again. Raises `AnswerNow` to ask which one is meant if several fit, or if only a misspelt task fits;
+        also to ask for the time.
         """
         item = self.slot("item")
-        last = self.context.last
+        last_entry = self.context.last
         # "the deadline", without a word about the task
         if self.slot("deadline") and not (item or self.slot("kind")):
             tasks = [task for task in await self._open_tasks() if task["deadline"]]
             if not tasks:
                 return self.say("before_none")
-            last_task = self.context.state.task
-            meant = _with_id(tasks, last_task)
+            last_task_id = self.context.state.task
+            meant = _with_id(tasks, last_task_id)
             # The task last referred to has no deadline, or is done: do not take another one without asking.
-            is_sure = bool(meant) or not last_task
-            # The chosen request has the slot `kind`, so this branch is not entered again.
+            is_sure = bool(meant) or not last_task_id
             self.parsed = self.choose(self._options(meant or tasks), "which_move", is_sure=is_sure)
             return await self.do_move()
         # "move it" means the task that was referred to last.
-        if not (item or self.slot("kind")) and last is not None and last.kind == "task":
-            self.parsed = self.parsed.having(**last.slots)
+        if not (item or self.slot("kind")) and last_entry is not None and last_entry.kind == "task":
+            self.parsed = self.parsed.having(**last_entry.slots)
         if self.slot("kind") == "task":
             return await self._move_deadline()
         # The flag `alarm` says that the words name a reminder: then they are not looked for among the tasks.
@@ -212,7 +213,7 @@ class Board(RequestHandler):
         reminders = Reminders(self.parsed, self.context)
         misspelt = [] if tasks else find(open_tasks, item, fits_despite_slips)
         if misspelt and not reminders.options(await reminders.upcoming()):
-            # Not being sure, this always raises the question whether a misspelt task is meant.
+            # This always raises: as it is not sure, it asks whether a misspelt task is meant.
             self.choose(self._options(misspelt), "which_move", is_sure=False)
         if not tasks:
             return await reminders.move()
@@ -220,7 +221,7 @@ class Board(RequestHandler):
         if not self.slot("deadline"):  # with the word "deadline", no reminder is meant
             options += reminders.options(await reminders.upcoming())
         self.parsed = self.choose(options, "which_move")
-        return await self.do_move()  # the request now has the kind of the chosen entry
+        return await self.do_move()
 
     async def _move_deadline(self) -> str:
         """Set the deadline of the task that the request names, and return the answer.
@@ -335,16 +336,17 @@ class Board(RequestHandler):
     async def _options_to_finish(self, *, fits: Callable[[str, str], bool] = _fits) -> list[Option]:
         """Return an option for each open task, list entry and reminder that the slot `item` can mean.
 
-        A number refers to the list shown last. If that had reminders, or none was shown, the number may also
-        be the place of a task or the number of a to-do. For other words, `fits(words, text)` decides whether
-        they mean the entry with this text.
+        A number means the entry with that number in the list shown last. If that list had reminders, or none
+        was shown, the number may also be the place of a task or the number of a to-do. For other words,
+        `fits(words, text)` decides whether they mean the entry with this text; they never mean a reminder.
 
         Raises:
             AnswerNow: the list shown last has no such number.
         """
         item, shown = self.slot("item"), self.context.state.shown
         is_number, entry = item.isdecimal(), shown.get(item)
-        if is_number and shown and not any(known.kind in ALARMS for known in shown.values()):
+        reminders_were_shown = any(known.kind in ALARMS for known in shown.values())
+        if is_number and shown and not reminders_were_shown:
             if entry is None:
                 raise AnswerNow(self.say("which_number", item=item))
             return [self._finish_option(entry, entry.label)]
@@ -362,7 +364,7 @@ class Board(RequestHandler):
         for todo in same or fitting:
             form = "option_todo" if todo.list == TODO else "option_item"
             options.append(self._finish_option(todo, self.say(form, title=todo.label, list=todo.list)))
-        if is_number and entry is not None:  # it may be the reminder of this number
+        if is_number and entry is not None:  # the reminder that was shown with this number
             title = Reminders(self.parsed, self.context).brief(entry.label)
             options.append(self._finish_option(entry, self.say("option_reminder", title=title)))
         return options
@@ -476,13 +478,15 @@ class Board(RequestHandler):
             if not options:
                 return self._not_asked()
             self.parsed = self.choose(options, "which_task")
-        tasks = _with_id(await self._open_tasks(), self.slot("id")) if self.slot("is_done") else []
-        for task in tasks:
-            self.parsed = self.parsed.having(**_entry(task).slots)
-        if tasks and self.parsed.intent == "yes":
+        # The slot `is_done` marks a question that asks whether a task is done. This list has that task, if it
+        # is still open.
+        asked_about = _with_id(await self._open_tasks(), self.slot("id")) if self.slot("is_done") else []
+        if asked_about:
+            self.parsed = self.parsed.having(**_entry(asked_about[0]).slots)
+        if asked_about and self.parsed.intent == "yes":
             return await self._complete()
         await self.use("answer_question", question_id=self.slot("question_id"), answer=self.parsed.intent)
-        return self.say("not_done_yet" if tasks else "answer_noted", title=self.slot("label"))
+        return self.say("not_done_yet" if asked_about else "answer_noted", title=self.slot("label"))
 
     do_yes = do_no = answer
 
@@ -575,19 +579,19 @@ class Board(RequestHandler):
         if that is named.
         """
         today = self.context.now.date()
-        day = self._day()
-        first = day or today
+        named_first = self._day()
+        first = named_first or today
         weeks = 2 if PATTERNS["next_week"].fullmatch(self.slot("week")) else 1
         last = self._day("last") or today + timedelta(days=weeks * 7 - 1 - today.weekday())
         if last < first:  # "from Saturday to Sunday" on a Sunday
             last += timedelta(days=7)
         # "0" sorts before each day, so overdue tasks are included; the empty day of no deadline is not.
-        since = day.isoformat() if day else "0"
+        since = named_first.isoformat() if named_first else "0"
         until = last.isoformat()
-        names = [times.say_long_day(shown, self.parsed.language) for shown in (first, last)]
-        # `head` is the heading; `days` is for the answer that nothing is on.
-        head = self.say("week_from" if day else "week_until", first=names[0], day=names[1])
-        days = head.rstrip(":") if day else self.say("until_day", day=names[1]).strip()
+        first_name, last_name = (times.say_long_day(day, self.parsed.language) for day in (first, last))
+        head = self.say("week_from" if named_first else "week_until", first=first_name, day=last_name)
+        # The words for the days in the answer that nothing is on.
+        days = head.rstrip(":") if named_first else self.say("until_day", day=last_name).strip()
         due = self._due(await self._due_between(since, until))
         return await self._plan(first, last, head, days, [due])
 
@@ -601,8 +605,8 @@ class Board(RequestHandler):
         since = until = day.isoformat()
         todos = []
         trouble = ""
-        if day == today:  # from the empty day: tasks without a deadline, and overdue ones
-            since = ""
+        if day == today:
+            since = ""  # sorts before each day, and includes the empty day of a task without a deadline
             until = (today + timedelta(days=SOON_DAYS)).isoformat()
             try:
                 todos = await Lists(self.parsed, self.context).open_todos()

@@ -91,7 +91,8 @@ class RequestContext:
     def read_span(self, words: str) -> times.Reading:
         """Return the `Duration` that words such as `20 minutes` or `한 시간` name.
 
-        Other words give a refusal, or sometimes another kind of time.
+        Words that name no span give a `TimeRefusal`, or another kind of time if they can be read as one: the
+        caller has to check the type.
         """
         return self.read_time(f"{words} 뒤" if PATTERNS["hangul"].search(words) else f"in {words}")
 

@@ -120,8 +120,12 @@ class Lists(RequestHandler):
         """Return the name of the list that the request is about; empty if the person has to be asked.
 
         If the request names none, it is the list that has the entry, else the one last referred to, else the
-        only one besides the to-dos, else the to-dos. New entries are not put on the to-dos then: the name is
-        empty. Their words may name a list, too, which `_take_name` puts into the slot `list`.
+        only one besides the to-dos, else the to-dos. With the slot `it` it is the one last referred to, or
+        one of those after that, whatever else the request names.
+
+        For new entries, a list in their own words (`_take_name`) comes first, and the name is empty instead
+        of the to-dos at the end. Everyday goods in Korean are put on the shopping list, if there is one,
+        instead of the to-dos.
 
         Raises `AnswerNow` to ask what is meant.
         """
@@ -391,10 +395,11 @@ class Lists(RequestHandler):
     def _ask_if_unusual(self, items: Sequence[str]) -> None:
         """Raise `AnswerNow` to ask whether to add entries that may not name things to buy: `돈`, `내일 우유`.
 
-        They are unusual entries of a statement that something is missing (slot `stated`), or Korean ones that
-        look like part of a sentence. After words such as `다 먹었어` ("we have eaten it all", slot `asked`)
-        usual entries are asked about, too, unless all are on the list. Do nothing for to-dos, or if the
-        person has confirmed (slot `sure`).
+        An entry is unusual if it is not on the list yet and none of the everyday goods. The person is asked
+        about unusual entries of a statement that something is missing (slot `stated`), and in Korean about
+        any unusual ones that look like part of a sentence. After words such as `다 먹었어` ("we have eaten it
+        all", slot `asked`) the person is asked about usual entries, too, unless all are on the list. Do
+        nothing for to-dos, or if the person has confirmed (slot `sure`).
         """
         if self.name == TODO or self.slot("sure"):
             return
@@ -462,22 +467,25 @@ class Lists(RequestHandler):
         """Return the words for each entry that the request names.
 
         Several are returned only if the words as a whole are no entry, and each part of them is one. Raises
-        `AnswerNow` to ask whether a misspelt entry is meant, or the entry with a number that was not shown.
+        `AnswerNow` to ask whether a misspelt entry is meant, or whether a number that was not shown means the
+        entry with that number.
         """
         whole, texts = self.slot("item"), [item.text for item in self._files.items(self.name)]
         self._ask_if_not_shown(whole)
         parts = [PATTERNS["the"].sub("", part) for part in entries(whole, self.parsed.language)]
-        exact = [text.casefold() for text in texts]  # `has_words` never finds an entry of one letter
-        known = [
-            part for part in parts if part.casefold() in exact or any(has_words(text, part) for text in texts)
+        folded = [text.casefold() for text in texts]  # `has_words` never finds an entry of one letter
+        found = [
+            part
+            for part in parts
+            if part.casefold() in folded or any(has_words(text, part) for text in texts)
         ]
-        is_whole = whole.isdecimal() or whole.casefold() in exact
-        misspelt = [] if known or is_whole else [text for text in texts if fits_despite_slips(whole, text)]
-        if misspelt:  # not being sure, `choose` always raises the question
+        is_whole = whole.isdecimal() or whole.casefold() in folded
+        misspelt = [] if found or is_whole else [text for text in texts if fits_despite_slips(whole, text)]
+        if misspelt:  # `choose` always raises here, as it is not sure
             options = [self.option(f"'{text}'", item=text, list=self.name) for text in misspelt]
             self.choose(options, "which_task", is_sure=False)
-        is_one = len(parts) < 2 or len(known) < len(parts) or is_whole
-        return [whole] if is_one else parts
+        are_several = not is_whole and len(parts) > 1 and len(found) == len(parts)
+        return parts if are_several else [whole]
 
     def _ask_if_not_shown(self, number: str) -> None:
         """Raise `AnswerNow` to ask whether a number means the entry with that number on this list.

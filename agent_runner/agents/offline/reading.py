@@ -77,11 +77,12 @@ def _must_not_be_done_ko(text: str, requests: Sequence[ParsedRequest]) -> bool:
     if len(requests) > 1 and intents & {"never_mind", "no"}:
         return True  # one request of the message gives up the others
     if intents != {"cancel_reminder"} and PATTERNS["denied_ko"].search(text):
-        return True  # "do not …": the only request of this form is to cancel a reminder
+        return True  # "do not …"; but "do not remind me" only asks to cancel a reminder
+    # "… 추가해줘, 아니야" ("no, don't"), or such words in a part that is not understood.
     if PATTERNS["retracted_ko"].search(text) or any(map(PATTERNS["retracts_ko"].match, unread)):
         return True
     if (is_reminder or len(requests) > 1) and PATTERNS["left_out_ko"].search(text):
-        return True  # `알림 다 취소해줘, 쓰레기는 빼고`
+        return True  # `알림 다 취소해줘, 쓰레기는 빼고` ("… except the rubbish")
     if is_reminder and PATTERNS["called_off_ko"].search(text):
         return True  # `알림 R1번 오늘만 취소해줘` asks to cancel a reminder, and must not set one
     conditions = ("conditional_ko", "all_but_ko", "limited_ko")
@@ -156,8 +157,8 @@ def plain(text: str) -> str:
 def parse_one(text: str) -> ParsedRequest | None:
     """Return the request that a text is as a whole; None if no row of `intents.toml` matches it.
 
-    A row for statements does not match a question: in English one with `is_news`, in Korean also one with
-    `is_stated`.
+    A question, unless it asks to do something, matches no row for statements: none with `is_news`, and no
+    Korean one with `is_stated`.
     """
     parsed = _parsed(text)
     is_question = text.rstrip().endswith("?") and not PATTERNS["asks_to_do"].search(text)
@@ -246,11 +247,11 @@ def _under_heading(lines: list[str]) -> list[ParsedRequest] | None:
 
 
 def _requests_in_line(text: str) -> list[ParsedRequest]:
-    """Return the requests of a line, which is cut wherever both sides are requests.
+    """Return the requests of a line, which is cut where both sides are requests, and each side again.
 
     Without such a place, the line is one request; if no row matches the line, `_read_partly` reads the parts
-    that it can. A text to echo, or one of a row with `is_whole`, is not cut. A correction of a time at the
-    end belongs to the request before it.
+    that it can. A text to echo is not cut, nor is one that a row with `is_whole` matches (slot `whole`). A
+    correction of a time at the end belongs to the request before it.
 
     The intent is `unknown` if more than `MAX_REQUESTS` requests may begin in the line, or if it has
     `MAX_CUTS` places and is no request as a whole.
@@ -304,8 +305,9 @@ def _read_partly(
 ) -> list[ParsedRequest]:
     """Return the requests in a line that is no request as a whole.
 
-    `all_cuts` has the texts before and after each place where the line can be cut; `cuts` those of them after
-    which a request may begin. A part that requests nothing becomes a reminder to offer, or is unknown.
+    `all_cuts` has the texts before and after each place where the line can be cut; `cuts` those pairs in
+    which a request may begin. A part that requests nothing becomes a reminder that the agent offers to set,
+    if it has a text and a time (`_offers`); else it is `unknown`.
     """
     # From the last place, so that the first request gets as many of the words as possible.
     for before_cut, after_cut in reversed(all_cuts):
@@ -354,10 +356,11 @@ def _cuts(text: str) -> Iterator[tuple[str, str]]:
             yield before_cut, after_cut
     for joined in PATTERNS["korean_and"].finditer(text):
         if times.leading(text[: joined.start()]) is not None and PATTERNS["of_lists"].match(joined["verb"]):
-            # `내일 9시에 우유 빼고 장 보라고 알려줘`: lists are changed at once, so after a time the verb is
-            # part of the reminder's text.
+            # `내일 9시에 우유 빼고 장 보라고 알려줘` ("remind me at 9 to shop without milk"): no change of a
+            # list has a time, so a verb of lists after a time is part of a reminder's text.
             continue
-        # `우유 추가하고 …` becomes `우유 추가해줘`.
+        # `우유 추가하고 …` becomes `우유 추가해줘`: a noun that `하다` makes a verb (`noun_verb`) gets
+        # `해줘`, also if it has its `해` already; any other verb gets `줘`.
         verb = wording.without_ending("stem", joined["verb"])
         ending = "해줘" if PATTERNS["noun_verb"].fullmatch(verb) else "줘"
         yield text[: joined.start()] + verb.removesuffix("해") + ending, text[joined.end() :].strip()
@@ -419,8 +422,8 @@ def _request_of_match(intent: str, match: re.Match[str], language: Language) -> 
 
     They do not fit if the words in a slot for a time are no time, or if a text ends in a time although its
     row is for texts without one (`is_timeless`): `get the kids at 3pm`. A row with `means` stands for another
-    sentence: the request is that of the sentence, with the slots' words in it. It also gets the flags that
-    the row sets (`_ROW_FLAGS`).
+    sentence: the request is that of the sentence, with the slots' words in it, without Korean particles. It
+    also gets the flags that the row sets (`_ROW_FLAGS`).
     """
     slots = {name: words.strip() for name, words in match.groupdict().items() if words and words.strip()}
     for name in slots.keys() & _SPANS:
@@ -430,8 +433,8 @@ def _request_of_match(intent: str, match: re.Match[str], language: Language) -> 
     if ROWS[intent].get("is_timeless") and times.trailing(slots.get("items", slots.get("note", ""))):
         return None
     if means := ROWS[intent].get("means"):
-        # The particle stays on an entry of a statement such as "milk is out" (`is_stated`): `Lists`, which
-        # knows the entries of the list, takes it off.
+        # In a statement such as `우유도 떨어졌어` ("milk is out, too"), `도` may be a particle or part of the
+        # entry's name: `Lists`, which knows the entries of the list, decides.
         if not ROWS[intent].get("is_stated"):
             slots = {name: wording.without_ending("subject", words) for name, words in slots.items()}
         sentence = in_language(means, language).format_map(defaultdict(str, slots))

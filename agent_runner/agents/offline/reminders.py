@@ -140,8 +140,9 @@ class Reminders(RequestHandler):
         """Return the question which days `from Monday to Wednesday` means, for the caller to raise.
 
         `at` is the time on the first day; the slot `last` names the last one. The options are each of these
-        days once, each of them every week, or only the first day. If the last day is not clear or too far,
-        the question asks for another time.
+        days once; each of them every week, if they lie within one; and only the first day, if the request
+        does not say "each day" (slot `each`). If the last day is not clear or too far, the question asks for
+        another time, and the request gets the slot `unsure`.
         """
         parsed_time = self.context.read_time(self.slot("last"))
         ahead = (parsed_time.day - at.date()).days if isinstance(parsed_time, DateOnly) else 0
@@ -181,7 +182,7 @@ class Reminders(RequestHandler):
         """Return the time that is earlier than an event's time by the span in the slot `before`.
 
         It replaces the event's time in the slot `when`, and `before` is emptied. Raises `AnswerNow` for a
-        repeating event, or for words that are no span.
+        repeating event, or, with the same sentence, for words that are no span.
         """
         span = self.context.read_span(self.slot("before"))
         if isinstance(event_time, Recurrence) or not isinstance(span, times.Duration):
@@ -230,7 +231,7 @@ class Reminders(RequestHandler):
         subject = self.brief(label).rstrip(".")
         if label.startswith(self._beginnings("reminder_note_for_all")):
             return subject, self.say("whom_all")
-        # If `brief` has cut off a beginning, that names the sender.
+        # Besides the beginning for everyone, `brief` cuts off only `Reminder for Ann: ` if Ann is the sender.
         names_sender = subject != label.rstrip(".")
         if not names_sender:
             for language in Language:
@@ -369,8 +370,8 @@ class Reminders(RequestHandler):
     def _beginnings(self, *forms: str) -> tuple[str, ...]:
         """Return the words that come before the subject in reminders for the sender or for everyone.
 
-        By them such a reminder is recognised, and its text shortened. There is one beginning for each
-        language and each name of a sentence in `forms`; the bell is left out.
+        By them such a reminder is recognised, and its text shortened. There is one beginning, without the
+        bell (`_BELL`), for each language and each sentence of `intents.toml` that `forms` names.
         """
         notes = (say(form, language, sender=self._sender, what="") for form in forms for language in Language)
         return tuple(note.removeprefix(_BELL) for note in notes)
@@ -433,11 +434,11 @@ class Reminders(RequestHandler):
     # Cancelling
 
     async def do_cancel_reminder(self) -> str:
-        """Cancel the reminder that the request names, and return the answer.
+        """Cancel the reminder that the request names, or all (slot `all`), and return the answer.
 
         Record how to undo it if it was for one time; a repeating one cannot be set again, so nothing can be
-        undone then. Raises `AnswerNow` to ask which one is meant, or to have the choice confirmed if it is in
-        doubt or the slot `ask` is set: the slot `sure` says that it was.
+        undone then. Raises `AnswerNow` to ask which one is meant if that is in doubt (`_chosen`), or to have
+        it confirmed if the slot `ask` is set: the slot `sure` says that it was.
         """
         if not self.slot("id"):
             upcoming = await self.upcoming()
@@ -498,17 +499,19 @@ class Reminders(RequestHandler):
                 set the reminder, or because only some of the words fit.
         """
         options, item = self.options(candidates), self.slot("item")
-        if not options:  # without words, all candidates fit: there are none only for a move
+        if not options:
+            # Without words each candidate is an option, so here are none at all. A request to cancel has its
+            # own answer for that: this is a move.
             raise AnswerNow(self.say("no_reminder" if item else "nothing_to_move", item=item))
         foreign_ids = {reminder.entry.id for reminder in upcoming if self._is_foreign(reminder)}
         own = [option for option in options if option.request.slot("id") not in foreign_ids]
         fitting = options if item else own or options
-        is_of_one_day = (
+        may_mean_one_occurrence = (
             item
             and _may_name_one_occurrence(item)
             and any(option.request.slot("repeats") for option in fitting)
         )
-        if is_of_one_day:  # "this week's": a repeating reminder can only be changed as a whole
+        if may_mean_one_occurrence:  # "this week's": a repeating reminder can only be changed as a whole
             raise AnswerNow(self.say("repeat_limited"))
         is_doubtful = any(
             option.request.slot("id") in foreign_ids or option.request.slot("doubt") for option in fitting
@@ -755,7 +758,7 @@ class Reminders(RequestHandler):
             for row in reply.data.get("reminders", [])
         ]
         tasks = await self.context.ask(mailbox.ListTasks)
-        # A repeating reminder is a scheduled task whose prompt asks to repeat a text: `ECHO`, then the text.
+        # A repeating reminder is a scheduled task whose prompt asks to repeat a text (`ECHO`).
         for row in tasks.data.get("tasks", []) if tasks.ok else []:
             is_ours = row.get("groupFolder") == self.context.order.group and row["prompt"].startswith(ECHO)
             if is_ours and row.get("status") in ("active", "paused"):
@@ -763,7 +766,10 @@ class Reminders(RequestHandler):
         return upcoming
 
     def _repeating(self, row: Mapping[str, Any]) -> UpcomingReminder:
-        """Return the repeating reminder that a scheduled task of the host is; `row` has the task's fields."""
+        """Return the repeating reminder that a scheduled task of the host is; `row` has the task's fields.
+
+        The task's prompt is `ECHO`, which asks to repeat a text word for word, and then the reminder's text.
+        """
         at, value = self._next_run(row), row["schedule_value"]
         rhythm = Recurrence.of_schedule(row["schedule_type"], value, first=at or self.context.now)
         return UpcomingReminder(

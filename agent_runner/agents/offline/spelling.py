@@ -44,7 +44,8 @@ def corrected(text: str, requests: Sequence[ParsedRequest], parse: Parse) -> lis
     words count; they must all request the same.
 
     A correction may lead to a reminder that nobody asked for and that is only offered (slot `offered`). It
-    counts only if the text as it is seems to have a misspelt time, and no other correction is understood.
+    counts only if a request in the text as it is may contain words of a time, misspelt or not, and if no
+    other correction is understood.
     """
     may_offer = any(map(_has_time_in_text, requests))
     spans = [(match.span(), _possible_words(match[0])) for match in _WORD.finditer(text)]
@@ -61,9 +62,11 @@ def corrected(text: str, requests: Sequence[ParsedRequest], parse: Parse) -> lis
         is_understood = bool(parsed) and not any(map(_has_errors, parsed)) and (may_offer or not is_offer)
         # A person's own words, such as a title, are never corrected.
         if is_understood and not any(_is_content(request, corrections) for request in parsed):
-            understood.append(((is_offer, sum(map(bool, words))), parsed))
-    first = min((rank for rank, _ in understood), default=None)
-    best = [parsed for rank, parsed in understood if rank == first]
+            # The lowest rank is the best: no offer, then the fewest changed words.
+            rank = (is_offer, sum(map(bool, words)))
+            understood.append((rank, parsed))
+    best_rank = min((rank for rank, _ in understood), default=None)
+    best = [parsed for rank, parsed in understood if rank == best_rank]
     is_clear = bool(best) and all(parsed == best[0] for parsed in best)
     return best[0] if is_clear else []
 

@@ -37,8 +37,8 @@ def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
         lead = times.leading(news)
         names_moment = lead is not None and (lead.parts.has_clock or lead.parts.repeat)
         is_reminder = names_moment or PATTERNS["korean_quote"].search(news)
-        # `whom` is a person named before the words. If no time comes first in these, the person belongs to
-        # the text, and another row fits: `엄마한테 밥 먹으라고` ("… mum to eat").
+        # `whom` is a person named before the words in `news`. If those do not begin with a time, the person
+        # belongs to the text, and another row fits: `엄마한테 밥 먹으라고` ("… mum to eat").
         does_not_fit = not is_reminder or (parsed.slot("whom") and lead is None)
         return None if does_not_fit else parsed.having(body=news, news="")
     return parsed
@@ -64,7 +64,7 @@ def expanded(parsed: ParsedRequest) -> list[ParsedRequest]:
             return _todos(parsed)
         case "add_items":
             items = entries(parsed.slot("items"), parsed.language, parsed.slot("list"))
-            # A list that is named after the last item is that of the whole request.
+            # A list that is named after the last item is that of all items without an own list.
             return [*_with_own_lists(parsed, items[:-1]), _of_this_list(parsed, items)]
         case _:
             return [parsed]
@@ -73,9 +73,11 @@ def expanded(parsed: ParsedRequest) -> list[ParsedRequest]:
 def _refusing_intent(parsed: ParsedRequest) -> str:
     """Return the intent whose answer says why a request is refused; empty for a request that is clear.
 
-    It is refused if words of it would be lost, such as a condition or a second request.
+    It is refused if words of it would be lost, such as a condition or a limit, or if it may also mean
+    something else (`two_meanings`), such as a second request or none.
     """
-    # The words of a reminder (`first`, `body`) or of entries (`items`, `bare`), still uncut.
+    # The uncut words of a reminder (`body`, and `first` if some stood apart), or of entries: `items`, or
+    # `bare` if the message does not say whether they are to-dos.
     words = " ".join(filter(None, (parsed.slot(name) for name in ("first", "body", "items", "bare"))))
     is_reminder = parsed.intent == "remind"
     zone = PATTERNS["other_zone"].search(words)
@@ -90,11 +92,11 @@ def _refusing_intent(parsed: ParsedRequest) -> str:
     if is_reminder and PATTERNS["next_days"].search(words):
         return "repeat_limited"
     # A repeating reminder cannot have a limit, but for excluded months, which `wire/times` reads.
-    unread = PATTERNS["month_limit"].sub("", words)
+    to_check = PATTERNS["month_limit"].sub("", words)
     # In "every 2 hours until 7" the hour is a limit. In "every day at 9 to stay until 7" it is part of the
     # text, because a daily reminder has no end hour.
-    unread = unread if PATTERNS["interval"].search(words) else PATTERNS["clock_limit"].sub("", unread)
-    is_limited = PATTERNS["repeats"].search(words) and PATTERNS["limits"].search(unread)
+    to_check = to_check if PATTERNS["interval"].search(words) else PATTERNS["clock_limit"].sub("", to_check)
+    is_limited = PATTERNS["repeats"].search(words) and PATTERNS["limits"].search(to_check)
     # For `from Monday to Wednesday`, the days are asked about instead.
     if is_reminder and is_limited and not _between_days(words, parsed.language):
         return "repeat_limited"
@@ -202,7 +204,8 @@ def _of_this_list(parsed: ParsedRequest, items: list[str]) -> ParsedRequest:
 
     In `add milk to pantry, eggs and rice to shopping`, the item `milk to pantry` names another list.
     """
-    # The last item is not looked at: a list that is named after it is the one of the whole request.
+    # The last item is not looked at: a list that is named after it is the one of the whole request. In the
+    # others, `_with_own_lists` leaves the words for the list, so that whole items are compared here.
     for_other_lists = [other.slot("items") for other in _with_own_lists(parsed, items[:-1])]
     own_items = [item for item in items if item not in for_other_lists]
     return parsed.having(items="\n".join(own_items))
@@ -311,7 +314,7 @@ def title_and_deadline(body: str, language: Language, *, is_task: bool = True) -
         return without_ending("object", title), bare[trail.start :].strip()
     # At the start, in English only before a colon: `Friday: pay rent`.
     lead = times.leading(body) if is_task else None
-    title = _without_joint(body[lead.end :]) if lead else ""
+    title = _without_leading_to(body[lead.end :]) if lead else ""
     if lead and title and (is_korean or body[lead.end :].lstrip().startswith(":")):
         return without_ending("object", title), body[: lead.end]
     return without_ending("object", body), ""
@@ -432,10 +435,10 @@ def _reminder(body: str, language: Language) -> ParsedRequest:
         return before
     lead = _leading(body)
     cut = _cut_end(body) if lead is None else _cut_start(body, lead)
-    if (cut is None or _is_between_days(body, cut, language)) and (several := _between_days(body, language)):
+    if (cut is None or _misplaces_days(body, cut, language)) and (several := _between_days(body, language)):
         return several
     what, when = cut or (body, "")
-    what_to_do = _without_joint(what)
+    what_to_do = _without_leading_to(what)
     if not when:
         # `later to call mum`: words such as `later` or `soon` at the start are no part of the text.
         what_to_do = PATTERNS["vague_lead"].sub("", what_to_do)
@@ -452,23 +455,26 @@ def _reminder(body: str, language: Language) -> ParsedRequest:
     return ParsedRequest(intent="remind", language=language, slots=slots)
 
 
-def _is_between_days(body: str, cut: tuple[str, str], language: Language) -> bool:
-    """Return whether a cut into text and time has split days such as `from Monday to Wednesday`.
+def _misplaces_days(body: str, cut: tuple[str, str], language: Language) -> bool:
+    """Return whether a cut of `body` into text and time is wrong for days such as `from Monday to Wednesday`.
 
-    True also if the text begins with such days, which then belong to the time. `cut` is (text, time).
+    It is if neither part has all of these words, or if the text begins with them, since they then belong to
+    the time. `cut` is (text, time).
     """
     days = PATTERNS[f"days_{language.value}"]
     match = days.search(body)
-    is_in_one_part = match is not None and any(match[0] in part for part in cut)
-    return match is not None and (not is_in_one_part or days.match(cut[0].strip()) is not None)
+    if match is None:
+        return False
+    is_split = not any(match[0] in part for part in cut)
+    return is_split or days.match(cut[0].strip()) is not None
 
 
 def _between_days(body: str, language: Language) -> ParsedRequest | None:
     """Return the request for a reminder from one day to another: `from Monday to Wednesday at 9am`.
 
     Its time is that of the first day; the slot `last` names the last one, and the flag `each` is set for
-    words such as `every day`. If the days may belong to the text instead, `trouble` is `unsure`. None if a
-    body names no such days.
+    words such as `every day`. If the days may belong to the text instead, `trouble` is `unsure`. None if
+    `body` names no such days, or if the first of them is not the only day of a clear time.
     """
     match = PATTERNS[f"days_{language.value}"].search(body)
     if match is None:
@@ -526,11 +532,12 @@ def _before_event(body: str, language: Language) -> ParsedRequest | None:
 
     Its time is that of the event; the slot `before` has the span, here `an hour`. Its text is the event, or
     its own words if it has some, as in `bring slides an hour before …`. If the time may be that of the
-    reminder itself, `trouble` is `unsure`. None for other words.
+    reminder itself, `trouble` is `unsure`. None for other words, also if the reminder has a time of its own.
     """
     match = PATTERNS[f"before_event_{language.value}"].fullmatch(body)
     # `10 minutes before noon` is a time itself, and names no event.
     is_time = match is not None and language is Language.ENGLISH and times.leading(match["event"])
+    # `own` are the reminder's own words: a time at their start is that of the reminder, not of the event.
     if match is None or is_time or times.leading(match["own"] or ""):
         return None
     event = _reminder(match["event"], language)
@@ -567,13 +574,13 @@ def _cut_end(body: str) -> tuple[str, str] | None:
     what = body[: trail.start] if trail else body
     names_time = PATTERNS["words_of_time"].search(what)
     if trail is None:
-        return None if names_time else (_without_joint(body), "")
+        return None if names_time else (_without_leading_to(body), "")
     # Beside other words of time, only a span is sure: `prepare tomorrow's talk in 10 minutes`. A text that
     # ends in a word such as `before` or `the` (`dangling`) lacks what was taken for the time. The time itself
     # may be read only in part: `pay starting at 9am`.
     is_unsure = (
         (names_time and trail.parts.span is None)
-        or PATTERNS["dangling"].search(_without_joint(what))
+        or PATTERNS["dangling"].search(_without_leading_to(what))
         or _has_unread_time(what, body[trail.start :])
     )
     return None if is_unsure else (what, body[trail.start :])
@@ -588,6 +595,7 @@ def _cut_start(body: str, lead: times.TimeInText) -> tuple[str, str] | None:
     rest, when = body[lead.end :].lstrip(_BETWEEN), body[: lead.end]
     if _may_be_of_text(when, rest) or PATTERNS["takes_back_ko"].match(rest):  # `내일 아니 모레` ("no, …")
         return None
+    # A span such as `in 10 minutes` is a whole time, to which no second part can be added.
     trail = None if lead.parts.span else times.trailing(rest)
     if (
         trail
@@ -598,7 +606,7 @@ def _cut_start(body: str, lead: times.TimeInText) -> tuple[str, str] | None:
         what, end = rest[: trail.start], rest[trail.start :]
         is_weekday = trail.parts.written().keys() == {"weekday"}
         is_unsure = (
-            PATTERNS["dangling"].search(_without_joint(what))  # "tomorrow to call before 9am"
+            PATTERNS["dangling"].search(_without_leading_to(what))  # "tomorrow to call before 9am"
             or PATTERNS["words_of_time"].search(what)  # "tomorrow to read the morning news at 9am"
             or _has_unread_time(what, end)  # "tomorrow to pay starting at 9am"
             or PATTERNS["ends_in_time_ko"].search(what.strip())  # `내일 회의 끝나고 9시에` ("after …")
@@ -606,8 +614,8 @@ def _cut_start(body: str, lead: times.TimeInText) -> tuple[str, str] | None:
         )
         return None if is_unsure else (what, f"{when} {end}")
     rest = body[lead.end :].lstrip(" \t\n,")
-    # The time may go on after what was read of it: `at 9 or 10`, `9am weekly`. Not if the text surely begins
-    # there: with `to`, after the Korean `에` ("at"), or with a meal such as `아침 먹기` ("have breakfast").
+    # `rest` may still be about the time, as in `at 9 or 10` and `9am weekly`; but not if the text surely
+    # begins with it: with `to`, after the Korean `에` ("at"), or with a meal: `아침 먹기` ("have breakfast").
     may_go_on = PATTERNS["hedge"].match(rest) or PATTERNS["words_of_time"].match(rest) or times.leading(rest)
     begins_text = (
         PATTERNS["before_text"].match(rest) or when.endswith("에") or PATTERNS["meal_first"].match(rest)
@@ -616,7 +624,7 @@ def _cut_start(body: str, lead: times.TimeInText) -> tuple[str, str] | None:
     is_of_event = PATTERNS["ends_in_time_ko"].search(rest.strip()) or (
         not when.endswith("에") and PATTERNS["span_beside_ko"].search(rest)
     )
-    if is_of_event or _begins_with_time(rest, when) or (may_go_on and not begins_text):
+    if is_of_event or _has_more_of_time(rest, when) or (may_go_on and not begins_text):
         return None
     return rest, when
 
@@ -641,14 +649,15 @@ def _has_unread_time(text: str, time: str) -> bool:
     return PATTERNS["unread_time"].search(f"{text.rstrip()} | {time}") is not None
 
 
-def _begins_with_time(rest: str, when: str) -> bool:
-    """Return whether the words at the start of `rest`, which follow the time `when`, may belong to that time.
+def _has_more_of_time(rest: str, when: str) -> bool:
+    """Return whether words of `rest`, which follows the time `when`, may belong to that time.
 
-    In `at 9am IST tomorrow to call` only `at 9am` was read as the time.
+    In `at 9am IST tomorrow to call` only `at 9am` was read as the time. The words are at the start of `rest`;
+    a Korean time zone may be at its end.
     """
     if any(PATTERNS[name].match(rest) for name in ("zone_left", "minutes_to")):
         return True
-    if PATTERNS["zone_at_end_ko"].search(rest):
+    if PATTERNS["zone_at_end_ko"].search(rest):  # `런던 시간으로` ("in London time")
         return True
     joint = PATTERNS["joint"].search(rest)  # the `to` or `that` at which the text begins
     if joint is not None:
@@ -661,11 +670,11 @@ def _begins_with_time(rest: str, when: str) -> bool:
     return bool(is_korean and PATTERNS["words_of_time"].search(beginning))
 
 
-def _without_joint(text: str) -> str:
-    """Return a text without the word at its start that joins it to the time before it: `to`, `that`."""
+def _without_leading_to(text: str) -> str:
+    """Return a text without words at its start that are no part of it, such as `to`, `that` or `please`."""
     text = text.strip(_BETWEEN)
-    joint = PATTERNS["before_text"].match(text)
-    return text[joint.end() :].strip(_BETWEEN) if joint else text
+    match = PATTERNS["before_text"].match(text)
+    return text[match.end() :].strip(_BETWEEN) if match else text
 
 
 def without_ending(kind: str, text: str) -> str:
