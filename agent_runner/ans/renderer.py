@@ -46,9 +46,11 @@ Write = Callable[[NoticeBatch], str]
 def compose(candidates: Sequence[NoticeBatch], write: Write, *, limit: int) -> RenderedNotices:
     """Return a text with the first of `candidates` that fit in `limit` characters, at most `MAX_NOTICES`.
 
-    `write` returns the text of one candidate. A first candidate that is too long is cut to its first entries.
-    Of the candidates that do not fit, those that `may_be_summed_up` are counted by type in the last line and
-    count as delivered; the others wait. The result is empty if not even the first fits.
+    `write` returns the text of one candidate. The run's own notices may take only `MAX_CHARS` together, but
+    for the first candidate, which may be longer if it has one entry. If it has more and is too long, only its
+    first entries are written. Of the candidates that do not fit, those that `may_be_summed_up` are counted by
+    type in the last line and count as delivered; the others wait. The result is empty if not even the first
+    fits.
     """
     delivered = _fitting(candidates, write, limit - _FRAME - MAX_COUNT_LINE)
     if not delivered:

@@ -127,8 +127,7 @@ async def write(
 ) -> GroupExport:
     """Write a group's data into the new folder `target`, which only its owner can read.
 
-    Files are read and written in the event loop, which they block.
-
+    Files are read and written in the event loop, which this blocks.
     All rows are read in the transaction `tx`, so they fit together. `target` was checked by `checked_target`.
     `calendar` has the group's coming events as iCalendar text. Times are shown in `zone`.
 

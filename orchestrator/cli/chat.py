@@ -338,7 +338,7 @@ async def _show_sent(client: Client, home: Home, group: str) -> None:
     async for event in client.events():
         if event.get("kind") == "message.sent" and event.get("group") == group:
             # Indented, so that a line of a reply cannot look like another message.
-            text = (text_of(home, event["message"])).replace("\n", "\n      ")
+            text = text_of(home, event["message"]).replace("\n", "\n      ")
             print(f"Andy: {text}", flush=True)
 
 

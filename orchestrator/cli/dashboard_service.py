@@ -243,7 +243,7 @@ async def _find(
 
 
 def apply_rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[str, Any]:
-    """Apply the rules, such as that which archives ended tasks, to a group's dashboard; return their report.
+    """Apply the rules, which for example archive ended tasks, to a group's dashboard; return their report.
 
     With `is_dry` nothing is changed, and the report has under `would` what would be done. `folder` is None
     for the main group.

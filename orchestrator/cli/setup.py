@@ -482,7 +482,7 @@ class Setup:
     async def _main(self) -> str:
         """Create the home and the main group where missing, and move the group to the chosen chat, if any.
 
-        The chat is that of the flag, or the person is asked. Return a line about where the group is.
+        The chat is that of the flag, or else the person's answer. Return a line about where the group is.
         """
         from orchestrator.cli import terminal
         from orchestrator.groups import registration

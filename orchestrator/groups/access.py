@@ -276,7 +276,7 @@ async def _register(tx: Tx, request: AccessRequest, name: str | None, *, now_ms:
         if name is not None
         else [default_name, *(f"{default_name} ({suffix})" for suffix in range(2, MAX_WAITING))]
     )
-    # The next name is tried only if another group has the one before.
+    # The next name is tried only if another group has the one before: so many names hardly ever run out.
     for number, wanted in enumerate(names, start=1):
         registration_request = Registration(
             folder=free_folder(wanted, taken),

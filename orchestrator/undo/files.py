@@ -225,7 +225,7 @@ class GroupFiles:
     # Putting back
 
     def now(self, folder: str, path: str, *, compared_with: Fields | None = None) -> Fields | None:
-        """Return the kind, mode, size and hash of what is at a path of a group's folder now.
+        """Return what is now at a path of a group's folder: its kind, mode, size, and hash or link target.
 
         None if there is nothing, or it cannot be read.
 

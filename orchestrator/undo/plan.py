@@ -92,7 +92,7 @@ def item_of(effect: RowEffect) -> UndoItem:
         change = "changed_back"
     # File names may contain surrogates, which no database and no messenger accepts.
     title = visible(short(_title(effect, row or {}), TITLE_CHARS))
-    # `BY_NAME` has the database's tables: any other effect is one on a file or a folder.
+    # `BY_NAME` has the tables whose changes are recorded: any other effect is one on a file or a folder.
     is_folder = effect.table not in BY_NAME and (row or {}).get("kind") == "dir"
     return UndoItem(kind="folder" if is_folder else effect.table, title=title, change=change)
 
