@@ -47,7 +47,7 @@ class _BlockRequest(http.server.BaseHTTPRequestHandler):
     server: BlockServer
 
     def do_GET(self) -> None:
-        """Send the block of `/NUMBER/NODE`, and print that; for `/failed/NODE?REASON`, print the failure."""
+        """Send the block of `/NUMBER/NODE` and print its number; print the failure of `/failed/NODE?TEXT`."""
         request = urllib.parse.urlsplit(self.path)
         block, _, node = request.path.strip("/").partition("/")
         if block == "failed":

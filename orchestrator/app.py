@@ -80,14 +80,14 @@ class Orchestrator:
         self._say = say
         self._clock = SystemClock()
         self._started_ms = self._clock.now_ms()
-        self._is_drained = False
-        """Whether a shutdown no longer waits for turns and replies: nothing is answered any more."""
+        self._has_stopped_waiting = False
+        """Whether a shutdown has ended its wait for turns and replies: nothing is answered any more."""
         self._restart = restart
         self.bus = EventBus(self._clock)
         self._supervisor = Supervisor(
             clock=self._clock,
             essential=ESSENTIAL_LOOPS,
-            endless=is_endless,
+            endless=is_endless,  # whether a loop that returns by itself has failed
             report=lambda failure: report_failed_part(self._host, failure),
         )
 
@@ -283,7 +283,7 @@ class Orchestrator:
         self.bus.publish("host.stopping")
         await self._containers.pool.drain(seconds=DRAIN_SECONDS)
         await self._outbound.drain(seconds=DELIVER_SECONDS)
-        self._is_drained = True
+        self._has_stopped_waiting = True
         self.bus.publish("host.drained")
         await self._containers.shut_down()
         await asyncio.to_thread(self._home.address_file.unlink, True)  # noqa: FBT003 - missing_ok
@@ -294,7 +294,7 @@ class Orchestrator:
         While the host stops, that is a message whose turn is still queued; once the turns have had their time
         to end, it is any message.
         """
-        return self._is_drained or (outcome == "queued" and not self._queue.is_taking_work)
+        return self._has_stopped_waiting or (outcome == "queued" and not self._queue.is_taking_work)
 
     async def _compose(self, tx: Tx, turn: Turn, group: Group, run_id: RunId) -> TurnOrder:
         """Return all that a container gets to run a turn: its prompt and settings (a `TurnOrder`).

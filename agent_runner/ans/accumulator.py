@@ -61,7 +61,7 @@ class Accumulator:
         """The closed batches that wait for their point or their delivery."""
         self._waiting = 0
         """The number of entries in open and closed batches that were not delivered."""
-        self._newest: dict[str, NoticeEntry] = {}
+        self._newest_waiting: dict[str, NoticeEntry] = {}
         """Map each type to its entry that was added last, while that entry waits."""
 
     @property
@@ -86,7 +86,7 @@ class Accumulator:
         now_ms = event.at_ms
         self.close_windows(now_ms)
         # A tool that fails in a loop may cause thousands of events: one entry for all bounds the memory.
-        shared_entry = self._newest.get(event.type) if self._waiting >= self._most_waiting else None
+        shared_entry = self._newest_waiting.get(event.type) if self._waiting >= self._most_waiting else None
         if shared_entry is not None:
             shared_entry.count += 1
             shared_entry.event = event
@@ -134,7 +134,7 @@ class Accumulator:
         Later events are not counted as repetitions of those before.
         """
         for key in list(self._remembered):
-            self._forget(key, now_ms)
+            self._forget(key, now_ms)  # this adds the entry again if repetitions of it are not delivered
         self.due(POINTS)  # called for its effect: all batches are closed, and stay due
 
     def mark_delivered(self, batch: NoticeBatch) -> None:
@@ -148,9 +148,10 @@ class Accumulator:
             entry.delivered_count = entry.count
             entry.is_waiting = False
             self._waiting -= 1
-            # Later events must not be counted in it: `_newest` has only entries that still wait.
-            if self._newest.get(entry.event.type) is entry:
-                del self._newest[entry.event.type]
+            # While too many entries wait, `accept` counts further events of a type in its newest waiting
+            # entry: this one waits no more.
+            if self._newest_waiting.get(entry.event.type) is entry:
+                del self._newest_waiting[entry.event.type]
         remainders = (
             replace(closed, entries=tuple(entry for entry in closed.entries if entry.is_waiting))
             for closed in self._closed
@@ -163,7 +164,7 @@ class Accumulator:
         taken_back = tuple(entry for entry in batch.entries if not entry.is_waiting)
         for entry in taken_back:
             entry.delivered_count, entry.is_waiting = entry.delivered_before, True
-            self._newest.setdefault(entry.event.type, entry)
+            self._newest_waiting.setdefault(entry.event.type, entry)
         self._waiting += len(taken_back)
         if taken_back:
             self._closed.append(replace(batch, entries=taken_back))
@@ -199,7 +200,7 @@ class Accumulator:
         """Add an entry to the batch for its delivery; close it if it is full, urgent or without a window."""
         entry.is_waiting = True
         self._waiting += 1
-        self._newest[entry.event.type] = entry
+        self._newest_waiting[entry.event.type] = entry
         delivery = _delivery_of(self.subscriber, entry.event)
         batch = self._open.setdefault(delivery, _OpenBatch(first_ms=now_ms))
         batch.entries.append(entry)

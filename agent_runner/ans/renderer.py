@@ -46,10 +46,11 @@ Write = Callable[[NoticeBatch], str]
 def compose(candidates: Sequence[NoticeBatch], write: Write, *, limit: int) -> RenderedNotices:
     """Return a text with the first of `candidates` that fit in `limit` characters, at most `MAX_NOTICES`.
 
-    `write` returns the text of one candidate. The run's own notices, unlike the host's, may take only
-    `MAX_CHARS` of `limit` together; the first candidate alone may be longer, and then no other of the run
-    fits. Of the candidates that do not fit, those that `may_be_summed_up` are counted by type in the last
-    line and count as delivered; the others wait. The result is empty if not even the first fits.
+    `write` returns the text of one candidate. The run's own notices may take only `MAX_CHARS` together, but
+    for the first candidate, which may be longer if it has one entry. If it has more and is too long, only its
+    first entries are written. Of the candidates that do not fit, those that `may_be_summed_up` are counted by
+    type in the last line and count as delivered; the others wait. The result is empty if not even the first
+    fits.
     """
     delivered = _fitting(candidates, write, limit - _FRAME - MAX_COUNT_LINE)
     if not delivered:
@@ -57,7 +58,7 @@ def compose(candidates: Sequence[NoticeBatch], write: Write, *, limit: int) -> R
     undelivered = list(candidates[len(delivered) :])
     is_whole = delivered[-1].batch is candidates[len(delivered) - 1]
     summed_up = [batch for batch in undelivered if batch.may_be_summed_up]
-    # If only a part of the last batch was written, the rest of it waits, too.
+    # If the last batch was cut, the rest of it waits, too.
     waiting = len(undelivered) - len(summed_up) + (not is_whole)
     lines = [notice.text or "" for notice in delivered] + _count_line(summed_up, waiting)
     counted = (RenderedNotice(batch=batch, text=None) for batch in summed_up)

@@ -208,7 +208,7 @@ class ChangeGroup(_Command):
     @field_validator("people", mode="before")
     @classmethod
     def _are_few(cls, value: object) -> object:
-        """Raise `ValueError` for too many people, before each of them is checked and described."""
+        """Raise `ValueError` for too many people, before pydantic checks each one and lists its errors."""
         if isinstance(value, dict) and len(value) > MAX_ROLES:
             raise ValueError(f"at most {MAX_ROLES} people")
         return value

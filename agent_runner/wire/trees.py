@@ -226,7 +226,7 @@ def _read_or_unread(
     """Return the entry of the file `name` in an open directory; `info` is the file's status.
 
     With `limits.allows_unread`, a file that cannot be read is identified by its size and times. `cache` has
-    the hashes of earlier scans; that of this file is added to `known`, unless it was changed just now. Raises
+    the hashes of earlier scans, and `known` gets that of this file, unless it was changed just now. Raises
     `OSError`, also for a file that is gone.
     """
     try:

@@ -125,8 +125,9 @@ async def write(
     zone: ZoneInfo,
     progress: BackupProgress,
 ) -> GroupExport:
-    """Write a group's data into the new folder `target`, which only its owner can read. Blocks.
+    """Write a group's data into the new folder `target`, which only its owner can read.
 
+    Files are read and written in the event loop, which this blocks.
     All rows are read in the transaction `tx`, so they fit together. `target` was checked by `checked_target`.
     `calendar` has the group's coming events as iCalendar text. Times are shown in `zone`.
 
@@ -231,15 +232,15 @@ class _ExportFolder:
         return self._free_path(prefix + last, self.taken_by_files, self.taken_by_folders)
 
     def _free_path(self, path: str, *taken: Container[str]) -> str | None:
-        """Return `path`, with a number in its name if one of `taken` contains it.
+        """Return `path`, or if one of the sets `taken` contains it, a free path with a number in its name.
 
-        So `notes.md` becomes `notes-2.md`. The paths in `taken` are case-folded. None if all numbers below
-        `MAX_FILES` are taken.
+        So `notes.md` becomes `notes-2.md`. The sets have case-folded paths: one set for a folder, two for a
+        file. None if all numbers below `MAX_FILES` are taken.
         """
         parsed_path = PurePath(path)
         # A path stays taken, so the search goes on where the last one for this path ended: an agent can give
-        # a great many files names that become the same one here. For a folder fewer paths count as taken than
-        # for a file (one set or two), so each of the two searches has its own last number.
+        # a great many files names that become the same one here. The number of sets tells the search for a
+        # folder from that for a file: a path may be free for one and taken for the other.
         key = (path.casefold(), len(taken))
         for number in range(self.numbers.get(key, 1), MAX_FILES):
             candidate = (

@@ -352,6 +352,7 @@ class _Writer:
         out instead.
         """
         pieces = sparse.pieces(file.fileno(), status)
+        # `pieces` is None if there are too many.
         if pieces is None or not self._fits_spaceless_limit(pieces, status):
             self.left_out.append(name)
             return
@@ -370,8 +371,9 @@ class _Writer:
     def _fits_spaceless_limit(self, pieces: sparse.DataParts, status: os.stat_result) -> bool:
         """Return whether a file may be added; if so, count its bytes that take no space on the disk.
 
-        It may not if the backup would have more than `MAX_SPACELESS_BYTES` of these bytes with it: an agent
-        could otherwise make a backup huge at no cost. `pieces` are the parts of the file with data.
+        A second name of a file takes none, for example. The file may not be added if the backup would then
+        have more than `MAX_SPACELESS_BYTES` of these bytes: an agent could otherwise make a backup huge at no
+        cost. `pieces` are the parts of the file with data.
         """
         data_bytes = sum(length for _, length in pieces)
         disk_bytes = status.st_blocks * 512  # `st_blocks` counts pieces of 512 bytes on every disk

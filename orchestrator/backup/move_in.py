@@ -257,8 +257,8 @@ class Import:
     def _write(self, group: Group, note: ForeignNote) -> str:
         """Write a note into the group's folder and return its path there.
 
-        If the group has an `a.md` already, the note is written beside it as `a.from-nanobot.md`, and replaces
-        the one that an earlier import has written there.
+        If the group has an `a.md` already, even one from an earlier import, the note is written beside it as
+        `a.from-nanobot.md`, and replaces a file of that name.
 
         Raises:
             OSError: it cannot be written.
@@ -294,7 +294,7 @@ def _address(group: ForeignGroup) -> str:
 
 
 def _refuse_other_clock(name_there: str, name_here: str, group: Group, *, now_ms: int) -> None:
-    """Raise `BadRequest`, with the fix, if the clocks of two time zones differ in the next 1,000 days.
+    """Raise `BadRequest` if the clocks of two time zones differ in the next 1,000 days, or a zone is unknown.
 
     `name_there` is the zone of a task in the other program, `name_here` that of the group here. The names may
     differ while the clocks do not, as with `UTC` and `Etc/UTC`.

@@ -134,8 +134,8 @@ def place(
     that are signed in now stay signed in. `say` shows a line of the progress to a person.
 
     Raises:
-        BackupError, StoreTooNew, OSError, sqlite3.Error: the home is unchanged, unless `has_moves` is true
-            for it: then only `recover` may touch it.
+        BackupError, StoreTooNew, OSError, sqlite3.Error: the home is unchanged, unless `has_moves(home)`:
+            then files were moved and could not be moved back, and nothing but `recover` may touch it.
     """
     # Everything is unpacked into the stage (folders in the home) and checked there before anything is moved.
     stage = Stage(home)
@@ -159,7 +159,7 @@ def place(
         )
         swap(home, stage, replaced_paths, aside=aside, record=record_with_facts)
     finally:
-        # While moves are not undone, the stage stays: it has files of the home that `recover` puts back.
+        # The stage stays if files could not be moved back: it may have the only copy of them, for `recover`.
         if not has_moves(home):
             with suppress(OSError):  # the restore is done or undone; `recover` clears the stage later
                 stage.clear()
@@ -269,8 +269,9 @@ class Unpacked:
     stage: Stage
     manifest: Manifest | None = None
     contents: BackupContents = field(default_factory=BackupContents)
-    sums_at_end: BackupContents | None = None
-    """The sums at the end of the backup; None until they were read."""
+    """The sums of what was unpacked so far: files, links and bytes."""
+    sums_in_backup: BackupContents | None = None
+    """The sums of the whole backup, as its last member has them; None until that was read."""
     names: set[str] = field(default_factory=set)
     """The names of the members that were read so far."""
     folders: list[tarfile.TarInfo] = field(default_factory=list)
@@ -320,16 +321,16 @@ class Unpacked:
         """
         # Refused are a name that no backup has, a second member of one name, which would replace a checked
         # file, and a member after the sums (`CONTENTS`), which would not count it.
-        if not archive.may_hold(member.name) or member.name in self.names or self.sums_at_end is not None:
+        if not archive.may_hold(member.name) or member.name in self.names or self.sums_in_backup is not None:
             raise self.refusal(f"it holds '{member.name}'")
         self.names.add(member.name)
         if member.name == archive.MANIFEST:
-            self.manifest = Manifest.model_validate_json(self._text(tar, member))
+            self.manifest = Manifest.model_validate_json(self._small_file(tar, member))
             _refuse_newer(self.manifest.store_version, self.source)
             return
         self.checked_manifest()  # called for its error: no member may come before the manifest
         if member.name == archive.CONTENTS:
-            self.sums_at_end = BackupContents.model_validate_json(self._text(tar, member))
+            self.sums_in_backup = BackupContents.model_validate_json(self._small_file(tar, member))
         elif member.isdir():
             self.folders.append(member)
             _extract(tar, member, self.stage.base(member.name))
@@ -348,12 +349,12 @@ class Unpacked:
             pass
 
     def finish(self, tar: tarfile.TarFile) -> None:
-        """Create the links, set the modes of folders, and compare the sums with those at the backup's end.
+        """Create the links, set the modes of folders, and check that all of the backup was unpacked.
 
         The links come last, so that nothing is unpacked through one.
 
         Raises:
-            BackupError: something is to be unpacked through a link, or the sums differ.
+            BackupError: something is to be unpacked through a link, or the sums differ from the backup's.
         """
         parents = {str(parent) for name in self.names for parent in PurePosixPath(name).parents}
         for member in self.links:
@@ -365,11 +366,14 @@ class Unpacked:
         # may write.
         for member in reversed(self.folders):
             self.stage.path(member.name).chmod(member.mode & 0o755 | 0o700)
-        if self.sums_at_end != self.contents:
+        if self.sums_in_backup != self.contents:
             raise self.refusal("it is incomplete")
 
-    def _text(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-        """Return the bytes of a file in the archive. Raises `BackupError` for no file, or one over 64 KiB."""
+    def _small_file(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+        """Return the bytes of a member of the archive.
+
+        Raises `BackupError` if it is no file, or larger than 64 KiB.
+        """
         file = tar.extractfile(member)
         if file is None or member.size > 65536:
             raise self.refusal(f"'{member.name}' is not a file of the expected size")

@@ -65,8 +65,8 @@ def carry_out(home: Home, *, clock: Clock, say: Callable[[str], None]) -> None:
     # with the unpacked files). Without either, nothing is to be done.
     if (record is None or record.is_audited) and not Stage(home).is_there():
         return
-    with locked(home):
-        # Read again: `locked` has undone a restore that was killed, which changes its record.
+    with locked(home):  # this undoes a restore that was killed
+        # Read again, because that changes the record.
         record = read_record(home)
         if record is None or record.is_audited:
             return
@@ -89,7 +89,7 @@ def _try_restore(
     An error of Andy's is a result, too: the returned record has the state "failed" then, and the error.
 
     Raises:
-        BackupError: the restore failed, and cannot be undone now.
+        BackupError: the restore failed, and only a later start can move the home's files back.
     """
     try:
         if record.tries >= MAX_TRIES:
@@ -106,7 +106,8 @@ def _try_restore(
         # `place` has stored the record with the state "done".
         return read_record(home) or record
     except AndyError as error:
-        # The stored record is needed to undo the moves: it is not replaced by one of a failure.
+        # `place` has moved files and could not move them back. A later start does, by the stored record: that
+        # must not be replaced by one of a failure.
         if has_moves(home):
             raise
         say(f"{record.source} was not restored: {error}")
@@ -166,7 +167,7 @@ def _result_event(record: RestoreRecord) -> audit.AuditEvent:
         "ok": record.state == "done",
         "file": Path(record.source).name,
         "by": record.by,
-        "before": record.safety,
+        "before": record.safety,  # the backup that was made before this restore
         "reason": record.error,
     }
     return audit.AuditEvent(at_ms=record.at_ms, kind=f"restore.{record.state}", detail=detail)

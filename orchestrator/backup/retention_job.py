@@ -146,9 +146,10 @@ class YearArchive:
             _append(path, b"".join(line for line in new_lines if line not in present))
 
     def mark_settled(self) -> None:
-        """Record that the rows added so far were deleted from the database, but for those changed meanwhile.
+        """Record that the rows added so far were deleted from the database.
 
-        So the next `add` need not search the files of these rows for duplicates.
+        So the next `add` need not search the files of these rows for duplicates. A row that changed meanwhile
+        was not deleted, but its changed form is no duplicate.
         """
         self._settled_files |= self._newly_written_files
         self._newly_written_files.clear()

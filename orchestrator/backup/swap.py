@@ -177,8 +177,8 @@ def swap(
 
     `names` are the paths in the home that are replaced; a name that the backup lacks is only moved away, and
     one in the home's top folder is skipped if that is read-only, as with Docker Compose. The earlier files go
-    to the folder `aside`, or into the stage if that is None. Return the record of the finished restore, which
-    is also stored in the home.
+    to the folder `aside`, or into the stage if that is None. `record` is that of this restore; return it with
+    the state "done", in which it is also stored in the home.
 
     Raises:
         OSError: a move failed; all moves were undone.
@@ -205,9 +205,8 @@ def swap(
                 f"The restore failed ({error}) and cannot be undone now ({undo_error}):"
                 " the next start of Andy undoes it."
             ) from undo_error
-        # The record of the earlier restore comes back, as this one has changed nothing. This one is deleted
-        # first: a full disk takes no other record, and from this one `recover` would undo the moves a second
-        # time, without the unpacked files.
+        # All moves are undone, so the record of the earlier restore comes back. The record of this one is
+        # deleted first: if it stayed because the disk is full, `recover` would undo the moves a second time.
         os.sync()
         home.restore_file.unlink(missing_ok=True)
         if earlier_record is not None:

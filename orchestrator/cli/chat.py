@@ -195,7 +195,7 @@ async def _show_other_texts(events: AsyncIterator[dict[str, Any]], home: Home, g
     """
     async for event in events:
         if event.get("kind") == "message.sent" and event.get("group") == group and "turn" not in event:
-            say_aside(await text_of(home, event["message"]))
+            say_aside(text_of(home, event["message"]))
 
 
 def _waiting_text(state: dict[str, Any]) -> str:
@@ -338,12 +338,12 @@ async def _show_sent(client: Client, home: Home, group: str) -> None:
     async for event in client.events():
         if event.get("kind") == "message.sent" and event.get("group") == group:
             # Indented, so that a line of a reply cannot look like another message.
-            text = (await text_of(home, event["message"])).replace("\n", "\n      ")
+            text = text_of(home, event["message"]).replace("\n", "\n      ")
             print(f"Andy: {text}", flush=True)
 
 
-async def text_of(home: Home, message_id: str) -> str:
-    """Return the text of a stored message; empty if there is no such message."""
+def text_of(home: Home, message_id: str) -> str:
+    """Return the text of a stored message; empty if there is no such message. Blocks."""
     from orchestrator.store.conversation import messages
 
     message = read(home.root, partial(messages.by_id, message_id=message_id))

@@ -314,9 +314,9 @@ def _step_text(step: dict[str, Any]) -> str:
 
 
 def _cycle_lines(cycles: list[dict[str, Any]], *, zone: ZoneInfo) -> list[str]:
-    """Return the runs of the dashboard's worker (cycles) as a table for people, with times in `zone`.
+    """Return the passes of a dashboard's worker, called cycles, as a table for people; times are in `zone`.
 
-    A cycle without an outcome still runs.
+    A cycle without an outcome is not over.
     """
     from orchestrator.base.tables import table
 

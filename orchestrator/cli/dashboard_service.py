@@ -140,8 +140,8 @@ def _rows(
     """
     zone = config.load(terminal.home_of(home).root).zone
 
-    async def ask(tx: Tx) -> list[dict[str, Any]]:
-        """Return the rows, each with its group and the time zone of its times."""
+    async def query(tx: Tx) -> list[dict[str, Any]]:
+        """Return the rows of groups that still exist, as data with the group and its time zone."""
         zones = {group.folder: group_config.zone_of(group, default=zone) for group in await groups.every(tx)}
         known_folder = None if folder is None else (await groups.known(tx, folder)).folder
         rows = [(row, zones[row.folder]) for row in await read(tx, known_folder) if row.folder in zones]
@@ -150,11 +150,11 @@ def _rows(
             for row, row_zone in rows
         ]
 
-    return terminal.read(home, ask)
+    return terminal.read(home, query)
 
 
 async def cycles(tx: Tx, group_zone: GroupZone, *, limit: int) -> list[dict[str, Any]]:
-    """Return at most `limit` runs (cycles) of the worker of a group's dashboard, the newest first."""
+    """Return at most `limit` passes (cycles) of the worker of a group's dashboard, the newest first."""
     return await worker_cycles.newest(tx, group_zone.group.folder, limit=limit)
 
 
@@ -243,12 +243,13 @@ async def _find(
 
 
 def apply_rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[str, Any]:
-    """Apply the rules of dashboards to a group's, such as to archive ended tasks, and return their report.
+    """Apply the rules, which for example archive ended tasks, to a group's dashboard; return their report.
 
     With `is_dry` nothing is changed, and the report has under `would` what would be done. `folder` is None
     for the main group.
 
     Raises:
+        UnknownGroup: there is no such group.
         NoDashboard: the group has no dashboard.
     """
 
@@ -316,7 +317,8 @@ def import_files(home: Path | None, folder: str | None, directory: Path, *, repl
     """Import the JSON files of `directory` into a group's dashboard, all rows or none.
 
     Return the number of imported rows of each kind. With `replaces` the present rows are deleted first;
-    otherwise only rows with new ids are added. Values that the import had to change are printed on stderr.
+    otherwise only rows with new ids are added. What was changed or left out is printed on stderr. `folder` is
+    None for the main group.
 
     Raises:
         ImportRefused: a row is not valid.

@@ -248,7 +248,7 @@ async def clock(home: Home, settings: Settings, running: dict[str, Any] | None) 
         text = f"TZ is {settings.tz} in {origin}; Andy runs with {zone} until it is started again"
         if installation.is_in_compose():
             return bad("clock", text, fix="docker compose restart andy")
-        # Such as "restart Andy: stop it, then 'andy up'".
+        # The hint begins with "To restart Andy: stop it, then 'andy up'".
         return bad("clock", text, fix=commands.hint_for("restart").removeprefix("To "))
     text = f"{now:%Y-%m-%d %H:%M} in {zone}"
     if zone in ("UTC", "Etc/UTC"):
@@ -375,7 +375,8 @@ def _agent_image(tag: str) -> DoctorFinding:
 async def compose(home: Home, settings: Settings) -> DoctorFinding:
     """Check, if Andy is a container, that the agents' directories are mounted from the host.
 
-    Raises `ContainerError` if they are not.
+    It passes unchecked if agents are plain processes or no engine answers. Raises `ContainerError` if they
+    are not mounted.
     """
     if settings.andy_runtime == "process" or not await runtime.answers(seconds=ENGINE_SECONDS):
         # Without an engine that answers, the mounts cannot be read; the check `engine` reports that.
@@ -445,7 +446,10 @@ async def port(settings: Settings, running: dict[str, Any] | None) -> DoctorFind
 
 
 async def parts(running: dict[str, Any] | None) -> DoctorFinding:
-    """Check that no loop (part) of the running Andy fails; `running` is its status, None without one."""
+    """Check that no part of the running Andy fails, such as a messenger; `running` is its status.
+
+    `running` is None if no Andy answers.
+    """
     if running is None:
         return note("parts", "checked only while Andy runs and answers")
     failing = running.get("failing", [])
@@ -666,7 +670,7 @@ async def mcp_servers(home: Home) -> DoctorFinding:
 async def channel(home: Home, messenger: ChannelDescription) -> DoctorFinding:
     """Run a messenger's own checks, then check that somebody is logged in to it, and its connection."""
     name = messenger.name
-    # The text for a messenger without an account: that of its last check, if it has checks of its own.
+    # Shown if nobody is logged in: the text of the last check, that of the login, if there are checks.
     own_finding = ChannelFinding(is_problem=False, text=f"Nobody is logged in to {messenger.title}.")
     for check in messenger.checks:
         own_finding = await asyncio.to_thread(check, home.root)

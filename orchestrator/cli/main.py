@@ -68,7 +68,10 @@ def main() -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    """Run the command that the arguments name and return the exit code."""
+    """Run the command that the arguments name, or print the help, and return the exit code.
+
+    Raises `UsageError` or `BadRequest` for wrong arguments, and what the command raises.
+    """
     _check_text(arguments)
     arguments = commands.expand_help(arguments)
     if commands.asks_for_help(arguments):

@@ -126,6 +126,7 @@ async def log_out(home: Path | None, name: str) -> bool | None:
 
 async def _server(home: Path | None, name: str) -> McpServer:
     """Return the MCP server `name`. Raises `BadRequest` if there is none, or it takes no login."""
+    # Nothing is changed: only a transaction is needed.
     server = await terminal.change(home, lambda tx, _: mcp_servers.by_name(tx, name))
     if server is None:
         raise BadRequest(f"There is no MCP server '{name}': see 'andy mcp list'.")

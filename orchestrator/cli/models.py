@@ -111,7 +111,7 @@ def list_services(*, as_json: JsonOption = False, home: HomeOption = None) -> No
     from orchestrator.store.settings import model_services
 
     services, source = terminal.read(home, model_services.every), _credentials(home)
-    # Read before anything is printed: an unreadable `.env` is an error.
+    # Before the call of `read`, which prints: an unreadable `.env` is an error.
     has_key = {
         service.key_env: source.is_usable(service.key_env)
         for service in services
@@ -154,8 +154,8 @@ def ask_for_abilities(
     if tested_model is None:
         raise UsageError(f"Say which model '{name}' is asked for: andy models test {name} --model …")
     findings = asyncio.run(_test_service(home, service, tested_model))
-    # The first finding is whether the service answers a message at all. The abilities are stored for the
-    # service's own model, or for any if it has none of its own: another model may have other abilities.
+    # The first finding is whether the service answers a message at all; if not, nothing is stored. Abilities
+    # are stored for the service's own model, or for any if it has none: another model may have others.
     if findings[0].is_there and service.model in (None, tested_model):
         found_abilities = abilities_of(findings)
         window = next((finding.tokens for finding in findings if finding.tokens), None)
@@ -212,7 +212,7 @@ def use(
     has_gateway = terminal.has_gateway(home)
 
     async def act(tx: Tx, now_ms: int) -> None:
-        """Store the choice for the group or, without one, for all groups; None clears it."""
+        """Store `chosen` for the group or, without a group, for all; a `chosen` of None clears it."""
         if group is not None:
             await model_choices.choose_for_group(
                 tx, group, WorkKind(work), chosen, has_gateway=has_gateway, by=COMMAND_LINE, now_ms=now_ms

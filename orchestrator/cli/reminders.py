@@ -112,7 +112,10 @@ def _service(home: Path | None) -> ReminderService:
 
 
 def _outcome_lines(home: Path | None, outcome: str, row: ReminderView) -> list[str]:
-    """Return the line that says what became of a reminder; `outcome` comes before its time."""
+    """Return the line that says what became of a reminder.
+
+    `outcome` has the words before the reminder's time in the line, such as `is set for`.
+    """
     from orchestrator.cli import terminal
     from orchestrator.dashboard.services.reminders import shown_due
 

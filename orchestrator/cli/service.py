@@ -211,8 +211,8 @@ def _limits(unit: ServiceUnit, owner: str | None, *, has_namespaces: bool) -> st
 def _namespace_limits(owner: str | None, *, is_system: bool) -> str:
     """Return the lines of the unit file that systemd can apply only if it can make namespaces for the unit.
 
-    They restrict the files and capabilities that Andy has. `is_system` says that it is a unit of the machine;
-    `owner` is the user that such a unit runs as, None for a unit of this user.
+    They restrict the files and capabilities that Andy has. `is_system` says that it is a unit of the machine,
+    which runs as `owner`. A unit of this user, who may be root, has None there.
     """
     is_of_root = _is_of_root(owner)
     # systemd applies the lines to a unit of the machine without a user namespace. A unit of root must not

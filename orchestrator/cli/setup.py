@@ -137,7 +137,7 @@ class SetupFlags:
 
 
 class SetupPrompts:
-    """Prompts the person at the terminal; without a terminal, each method returns what it says."""
+    """Prompts the person at the terminal; without one, each method returns the value in its docstring."""
 
     def __init__(self, *, is_possible: bool) -> None:
         """`is_possible` says that there is a terminal at which a person can be asked."""
@@ -335,7 +335,7 @@ class Setup:
         """Return the model service that a flag names or a person chooses; None for Anthropic's with its key.
 
         Without a terminal, or with only the flag for a key, it is Anthropic's. A person is prompted again
-        until the service can be used.
+        until the service can be used. Raises `BadRequest` if the one that the flag names cannot be used.
         """
         from orchestrator.domain.model_services import PRESETS
 
@@ -343,6 +343,7 @@ class Setup:
             return self._other_service(self._flags.model, self._flags.model_url)
         if not self._prompts.is_possible or self._flags.credential is not None:
             return None
+        # At this prompt `anthropic` means the service in `.env`, and not the preset with another key.
         kinds = [kind for kind in PRESETS if kind != OF_DOTENV]
         ask_kind = partial(self._prompts.text, default=OF_DOTENV)
         while True:
@@ -413,9 +414,9 @@ class Setup:
     async def _whatsapp(self) -> str:
         """Pair WhatsApp, if it is not paired and a flag or the person wants it; return a line about it.
 
-        Before pairing, the answer to whether the number is Andy's alone is written into `.env`. The answer of
-        the flag `--own-number` is written there even if nothing is paired now: the account may be paired
-        already, or be paired later.
+        Before pairing, the answer to whether the number is Andy's alone is written into `.env`. The flag
+        `--own-number` is written there, too, if the account is paired already or `--no-whatsapp` leaves that
+        for later, but not if the person declines.
         """
         from orchestrator.cli import whatsapp
 
@@ -479,7 +480,10 @@ class Setup:
         return settings.load(self._home.root)
 
     async def _main(self) -> str:
-        """Move the main group to the chosen chat, if any; return a line about where it is."""
+        """Create the home and the main group where missing, and move the group to the chosen chat, if any.
+
+        The chat is that of the flag, or else the person's answer. Return a line about where the group is.
+        """
         from orchestrator.cli import terminal
         from orchestrator.groups import registration
         from orchestrator.store.groups import groups
@@ -599,10 +603,7 @@ def chat_of(text: str, *, own_number: str, is_own_number: bool) -> str:
             return f"{own_number}@{addresses.PHONE}"
     if any(channel.owns(ChatJid(text)) for channel in discovery.installed()):
         return text
-    if "@" in text or text.startswith("local:"):
-        # An address of WhatsApp is accepted only in the form in which messages have it: without a device.
-        address = addresses.parse(text)
-        if str(address) != text and not text.startswith("local:"):
-            raise BadRequest(f"'{text}' is no address of a chat, such as 1203…@g.us or local:main.")
-        return text
+    # No channel owns it: for example, it is an address of WhatsApp with a device.
+    if "@" in text:
+        raise BadRequest(f"'{text}' is no address of a chat, such as 1203…@g.us or local:main.")
     return f"{number_of(text)}@{addresses.PHONE}"

@@ -333,9 +333,9 @@ class ChannelRefused(ChannelError):
     """The channel will never take this message."""
 
     def __init__(self, text: str | None = None, *, is_chat_fine: bool = False) -> None:
-        """Set the reason.
+        """Set the reason; for a `text` of None it is the first line of the class's docstring.
 
-        `is_chat_fine` says that the chat takes other messages, such as a notice about this one.
+        `is_chat_fine` says that the chat takes other messages, such as the news that this one was not sent.
         """
         super().__init__(text)
         self.is_chat_fine = is_chat_fine

@@ -97,12 +97,12 @@ class _Reader:
     def _take_attribute(self, attribute: re.Match[str]) -> None:
         """Read the value of an attribute; of several with one name the first counts.
 
-        Unknown attributes are left out, with a warning, and so are times whose value was cut.
+        Unknown attributes are left out, with a warning. A time whose value was cut is left out, too.
         """
         name = attribute[1].lower()
         self.at = attribute.end()
         self.is_cut = False
-        value = self._value()
+        value = self._value()  # this moves `at` past the value, and sets `is_cut` if it cuts it
         if name not in ("next", "at", "reason"):
             self.warnings.append(f"unknown attribute {name[:40]}")
         # A truncated time may mean another time, so it is dropped; a truncated reason is still useful.
@@ -180,17 +180,20 @@ def strip(text: str) -> str:
 
 
 def _without(text: str, tags: tuple[ScheduleTag, ...]) -> str:
-    """Return a text without these tags, and without the blanks and empty lines that they would leave."""
+    """Return a text without these tags, without the blanks and empty lines that they would leave.
+
+    Blanks and line breaks at both ends of the text are removed, too.
+    """
     parts, at = [], 0
     for start, end in _joined_spans(text, tags):
         before, rest_of_line = text[at:start], _BLANK_TO_LINE_END.match(text, end)
-        if rest_of_line is None:  # text follows in the line: of a blank on both sides, one goes
+        if rest_of_line is None:  # text follows in the line: the blank after the tag goes if one is before it
             is_spaced = not before or before[-1].isspace()
             parts.append(before)
             at = end + (1 if is_spaced and text[end : end + 1] == " " else 0)
             continue
         # Nothing follows in the line. If nothing is before the tag either, its line goes as a whole, with the
-        # line break; else the line break stays.
+        # line break; else the line break (the group `end`) stays.
         parts.append(before.rstrip(" \t"))
         is_alone_in_line = parts[-1][-1:] in ("", "\n")
         at = rest_of_line.end() if is_alone_in_line else rest_of_line.start("end")
@@ -237,7 +240,7 @@ def _tags(text: str) -> Iterator[ScheduleTag]:
         tag = _tag_at(text, name)
         if tag is None:
             continue
-        # Also after a quoted tag: what is in the same quotation marks is quoted, and is not read again.
+        # The search goes on after the tag even if it is quoted: what is inside of it is quoted, too.
         at = tag.end
         if not _is_quoted(text, tag):
             yield tag
@@ -248,7 +251,7 @@ class _Protected:
 
     def __init__(self, text: str) -> None:
         """`text` is the whole text; its code and quoted lines are the spans."""
-        self._spans = deque(sorted(_spans_without_tags(text)))
+        self._spans = deque(sorted(_code_and_quoted_lines(text)))
         """The spans that begin after the last queried position."""
         self._reach = 0
         """The furthest end of the spans that begin before it."""
@@ -286,8 +289,11 @@ def _tag_at(text: str, name: re.Match[str]) -> ScheduleTag | None:
     )
 
 
-def _spans_without_tags(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the first position of each piece of code and each quoted line, and the position after it."""
+def _code_and_quoted_lines(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the span of each piece of code and each quoted line: its first position, and that after it.
+
+    The spans are not in order. No tag counts in them.
+    """
     yield from (match.span() for match in _FENCE.finditer(text))
     yield from (match.span() for match in _QUOTED_LINE.finditer(text))
     at = 0

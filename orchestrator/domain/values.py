@@ -394,7 +394,8 @@ class LiveRun:
 
     def takes(self, turn: Turn) -> bool:
         """Return whether this container may get a turn now."""
-        # The host itself carries `/clear` out, without a container.
+        # A worn container is too old, or its group or image has changed. `/clear` is carried out by the host
+        # itself, without a container.
         if self.folder != turn.folder or self.is_worn or turn.command is SessionCommand.CLEAR:
             return False
         # A turn is restricted if the role of who asked may not do everything: it gets a container of its own,

@@ -183,7 +183,7 @@ def label(request: AccessRequest) -> str:
 
 
 def who(request: AccessRequest) -> str:
-    """Return the caller's name and address, readable for people. Pure."""
+    """Return the caller's name and address, readable for people; "You" if it was the owner. Pure."""
     if request.is_owner:
         return "You"
     return f"{quoted(request.sender_name or 'somebody', MAX_NAME)} ({quoted(request.sender, MAX_ADDRESS)})"
@@ -223,7 +223,7 @@ async def decide(
     Raises:
         UnknownAccessRequest: there is no such request.
         AccessIsDecided: the chat has a group already.
-        BadRequest: the name cannot be used, or belongs to another group.
+        BadRequest: the name cannot be used, belongs to another group, or is given without "register".
     """
     request = await access_requests.get(tx, number)
     if request is None:
@@ -265,7 +265,8 @@ async def _register(tx: Tx, request: AccessRequest, name: str | None, *, now_ms:
     Its folder is one that no group ever had, so that a stranger gets nobody's files. `name` is the name that
     the owner has chosen; None takes the chat's or the sender's name, with a number if another group has it.
 
-    Raises `NameTaken` if another group has the chosen name, and `BadRequest` if the name cannot be used.
+    Raises `NameTaken` if other groups have the chosen name or all of the default ones, and `BadRequest` if
+    the name cannot be used.
     """
     taken = {folder.lower() for folder in await audit.registered_folders(tx)} | RESERVED
     taken |= {group.folder.lower() for group in await groups.every(tx)}
@@ -275,7 +276,7 @@ async def _register(tx: Tx, request: AccessRequest, name: str | None, *, now_ms:
         if name is not None
         else [default_name, *(f"{default_name} ({suffix})" for suffix in range(2, MAX_WAITING))]
     )
-    # The next name is tried only if another group has the one before.
+    # The next name is tried only if another group has the one before: so many names hardly ever run out.
     for number, wanted in enumerate(names, start=1):
         registration_request = Registration(
             folder=free_folder(wanted, taken),

@@ -1,6 +1,6 @@
 """The texts that agents start with: a CLAUDE.md for each group, and the prompt that all groups share.
 
-Both come from templates, and a file that somebody wrote or changed is never replaced.
+Both come from templates, which never replace a file that somebody wrote or changed.
 """
 
 from __future__ import annotations
@@ -303,9 +303,9 @@ def _write(directory_fd: int, name: str, text: str, *, replaces: bool) -> bool:
 
 
 def _give_to_owner_of(directory_fd: int, file_fd: int) -> None:
-    """Give an open file that root wrote to the owner of its open directory; do nothing for another user.
+    """Give an open file to the owner of its open directory, who can then change it.
 
-    So an ordinary user can change the file.
+    Nothing is done unless this process runs as root: other users cannot give files away.
     """
     if os.geteuid() == ROOT:
         owner = os.fstat(directory_fd)

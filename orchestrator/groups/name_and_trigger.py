@@ -107,8 +107,8 @@ def typeable(trigger: str | None) -> str | None:
 def _chosen_trigger(current: str | None, wanted: str) -> str | None:
     """Return the trigger `wanted` that a person chooses for a group; None for an empty one.
 
-    The group's `current` trigger is accepted in any form. Raises `ProfileRefused` for another that people
-    cannot type.
+    The group's `current` trigger is always accepted. Raises `ProfileRefused` for another that people cannot
+    type.
     """
     return current if wanted == (current or "") else typeable(wanted)
 

@@ -373,8 +373,8 @@ async def _audit(tx: Tx, kind: str, group: Group, detail: dict[str, Any], *, now
 async def move_main(tx: Tx, jid: str, *, now_ms: int) -> Group:
     """Move the main group from its notify chat to the chat with the address `jid`, and return the group.
 
-    Reminders and tasks move, too; messages of the old chat stay in the history. The move is audited and
-    published. If main is in that chat already, nothing changes.
+    Scheduled tasks move, too, and reminders are sent to the new chat; messages of the old chat stay in the
+    history. The move is audited and published. If main is in that chat already, nothing changes.
 
     Raises:
         BadRequest: `jid` is no address, or a question to main's agent is not answered yet.
@@ -400,9 +400,9 @@ async def move_main(tx: Tx, jid: str, *, now_ms: int) -> Group:
 async def move_chat(tx: Tx, old: ChatJid, new: ChatJid, *, now_ms: int) -> Group | None:
     """Change the address of a chat, because its messenger reports a new one.
 
-    Return the chat's group, or None if it is not registered. Its tasks, unanswered questions, unsent messages
-    and polls are redirected, and so is the request of a chat that has no group. Messages at the old address
-    stay in the group's history.
+    Return the chat's group as it was before, or None if it is not registered. Its scheduled tasks, waiting
+    turns, unsent messages and polls are redirected, and so is the request of a chat that has no group.
+    Messages at the old address stay in the group's history.
 
     Raises:
         BadRequest: `new` is no address.

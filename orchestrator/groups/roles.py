@@ -164,9 +164,13 @@ def speaks_for(role: Role, askers: Collection[Role], *, is_only_asker: bool) -> 
 
 
 def prompt_line(role: Role, rights: Rights) -> str:
-    """Return the line of a prompt that tells the agent for whom it works, and what it may not do for them."""
+    """Return the line of a prompt that tells the agent what it may not do for the person who asks.
+
+    The person lacks a permission: for others, the prompt has no such line.
+    """
     # Left out are `CALL`, without which there is no prompt, and `COMMAND`, since people give most commands to
-    # the host and not to the agent. A member of the main group may lack nothing else, so there it is named.
+    # the host and not to the agent. `COMMAND` is named only for somebody who lacks nothing else, as a member
+    # of the main group may.
     acts = "; ".join(
         _ACTS[permission]
         for permission in Permission

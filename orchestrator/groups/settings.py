@@ -292,7 +292,8 @@ def merged(group: Group, changes: Mapping[str, Any]) -> dict[str, Any]:
     """
     fields = {**group.container_config, **changes}
     set_fields = {key: value for key, value in fields.items() if value is not None}
-    # A key that is removed has to be known or stored: a misspelt one would look as if it were gone.
+    # A key that is removed has to be known or stored: a misspelt one would look as if it were gone. It is put
+    # back with None, so that `checked` refuses it.
     unknown = changes.keys() - GroupConfig.model_fields.keys() - group.container_config.keys()
     return checked({**set_fields, **dict.fromkeys(unknown)}).to_fields()
 

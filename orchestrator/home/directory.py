@@ -194,7 +194,7 @@ class Home:
         A file that is missing or empty is written with the text `fresh`, readable by its owner only.
 
         Raises:
-            HomeError: the file contains something else than printable ASCII, as after a loss of power.
+            HomeError: the file has a blank or anything else than printable ASCII, as after a loss of power.
         """
         stored = path.read_bytes().strip() if path.exists() else b""
         if stored:
@@ -213,7 +213,10 @@ class Home:
 
 
 def _checked_text(path: Path, content: bytes) -> str:
-    """Return the content of the file at `path` as text. Raises `HomeError` if it is not printable ASCII."""
+    """Return the content of the file at `path`, an id or a token, as text.
+
+    Raises `HomeError` if it has a blank, or anything else than printable ASCII.
+    """
     if not all(0x21 <= byte <= 0x7E for byte in content):
         raise HomeError(f"{path} is damaged: remove it, and 'andy up' makes a new one.")
     return content.decode("ascii")

@@ -62,7 +62,8 @@ def _unwritable(path: Path, error: OSError | UnicodeDecodeError, values: Mapping
 def changed(text: str, values: Mapping[str, str], silenced: Collection[str] = ()) -> str:
     """Return the text of a file `.env` with `values` set, and the lines of `silenced` as comments. Pure.
 
-    A value that is set moves to the end of the file. Raises `SettingError` for one that no line can hold.
+    A value that is set moves to the end of the file; if its name is in `silenced`, too, its earlier line
+    stays as a comment. Raises `SettingError` for a value that no line can hold.
     """
     from dotenv import dotenv_values
     from dotenv.parser import parse_stream
@@ -83,6 +84,6 @@ def changed(text: str, values: Mapping[str, str], silenced: Collection[str] = ()
         line = f"{name}={value}"
         # Read back, because a quote or a line break in a value would make another value of it.
         if dotenv_values(stream=io.StringIO(line), interpolate=False) != {name: value}:
-            raise SettingError(f"{name} holds a character that {Path('.env')} cannot hold.")
+            raise SettingError(f"{name} holds a character that .env cannot hold.")
         result = f"{result.rstrip()}\n{line}\n" if result.strip() else f"{line}\n"
     return result

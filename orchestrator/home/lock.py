@@ -33,7 +33,8 @@ def acquire(home: Home) -> FileLock:
         taken.acquire(timeout=0)
     except Timeout as error:
         fix = "stop it first, or use another ANDY_HOME"
-        # The home has this path only in Andy's container, which Docker Compose starts.
+        # The home has this path only in Andy's container, which Docker Compose starts. Most likely a restore
+        # needs the lock there.
         if str(home.root) == installation.COMPOSE_HOME:
             fix = "Docker starts and stops him here. The console's page Care puts a backup in place"
         raise HomeError(f"Andy is running on {home.root} already: {fix}.") from error

@@ -261,7 +261,11 @@ async def _by_column(tx: Tx, folder: Folder | None, by: By) -> dict[str, Sums]:
 
 
 def sums_row(sums: Sums) -> UsageCountsView:
-    """Return sums of usage as the API and `--json` show them; `cost_usd` is None if no price is known."""
+    """Return sums of usage as the API and `--json` show them.
+
+    `assumed` counts requests with the price of another model, `cut` those whose answer broke off. `cost_usd`
+    is None if there are requests, and the price of none is known.
+    """
     is_unknown = sums.requests > 0 and sums.unpriced == sums.requests
     return {
         "requests": sums.requests,

@@ -22,9 +22,9 @@ TIMING = ("status", "schedule_type", "schedule_value", "next_run")
 async def cancel_outdated_alerts(tx: Tx, effects: Sequence[RowEffect], *, now_ms: int) -> None:
     """Cancel the pending notifications that would be wrong, or in the way, once these effects are undone.
 
-    Where a task gets its earlier deadline back, these are the rules' alerts about the one that the turn set.
-    Where a pending notification comes back, it is another pending one with the same task, question and cause,
-    of which the database allows only one. The rules of dashboards make new notifications where needed.
+    If a task gets its earlier deadline back, the alerts that rules have made for its present deadline are
+    cancelled. If a pending notification comes back, another pending one with the same task, question and
+    cause is cancelled: the database allows only one. The rules make new notifications where needed.
     """
     for effect in effects:
         async for alert in _outdated_alerts(tx, effect):

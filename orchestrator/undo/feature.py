@@ -78,9 +78,11 @@ class UndoFeature:
         expire = partial(turn_effects.expire, now_ms=self._host.clock.now_ms())
         folders_with_expired = await self._host.database.write(expire)
         due_undos = await self._host.database.read(undos.due)
+        # A turn is open until its changes of files are recorded.
         folders_with_open_turns = await asyncio.to_thread(self.files.with_open_turns)
         for folder in sorted({*folders_with_open_turns, *(undo.folder for undo in due_undos)}):
             await self._try(self.catch_up, Folder(folder))
+        # `uncollected` returns the groups that may have stored contents which nothing needs any more.
         for folder in sorted({*folders_with_expired, *await asyncio.to_thread(self.files.uncollected)}):
             await self._try(self._collect, Folder(folder))
 

@@ -50,8 +50,8 @@ async def settle(database: Database, files: GroupFiles, folder: Folder, number: 
 
         async def work(tx: Tx) -> None:
             """Record the files that the turn changed, unless that was done meanwhile."""
-            # If the turn is not open any more, an undo has recorded its changes since, and may have changed
-            # the files again.
+            # `is_open` is false if an undo has recorded the turn's changes meanwhile: it may have changed the
+            # files again.
             if files.is_open(folder, number):
                 await record(tx, TurnId(number), changed, now_ms=now_ms)
 

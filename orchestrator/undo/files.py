@@ -58,6 +58,7 @@ HOLD_SECONDS = 0.2
 SMALL_ENTRIES, SMALL_BYTES = 2_000, 16 * 1024**2
 """Bounds of a folder that may be compared within a transaction: until that ends, nobody else can write."""
 Fields = dict[str, Any]
+"""An entry (`trees.Entry`) as it is stored with an effect: its kind, mode, size, and hash or link target."""
 
 
 class FolderBusy(Exception):
@@ -224,9 +225,9 @@ class GroupFiles:
     # Putting back
 
     def now(self, folder: str, path: str, *, compared_with: Fields | None = None) -> Fields | None:
-        """Return the fields of the present entry at a path of a group's folder.
+        """Return what is now at a path of a group's folder: its kind, mode, size, and hash or link target.
 
-        None if there is no entry, or it cannot be read.
+        None if there is nothing, or it cannot be read.
 
         `compared_with` is the entry with which the result will be compared. If that is a file whose content
         was not read, because it was too large, the content of the present one is not read either.

@@ -57,7 +57,7 @@ class UndoPlan:
     sent: tuple[Outgoing, ...] = ()
     """Messages that commands of the turn sent, and that their messengers can delete."""
     waiting_runs: tuple[Turn, ...] = ()
-    """Waiting runs of scheduled tasks that the turn requested."""
+    """Queued turns of scheduled tasks that the turn requested."""
     items: tuple[UndoItem, ...] = ()
     later: tuple[LaterChange, ...] = ()
     outside: tuple[OutsideEffect, ...] = ()
@@ -81,7 +81,7 @@ def is_listed(effect: RowEffect) -> bool:
 
 
 def item_of(effect: RowEffect) -> UndoItem:
-    """Return an item of a list: the row or file of an effect, and how undoing the effect changes it. Pure."""
+    """Return the row or file of an effect as people see it, and how undoing the effect changes it. Pure."""
     row = effect.after if effect.before is None else effect.before
     # Undoing brings the row from the state after the effect to the one before it.
     if effect.before is None:
@@ -92,6 +92,7 @@ def item_of(effect: RowEffect) -> UndoItem:
         change = "changed_back"
     # File names may contain surrogates, which no database and no messenger accepts.
     title = visible(short(_title(effect, row or {}), TITLE_CHARS))
+    # `BY_NAME` has the tables whose changes are recorded: any other effect is one on a file or a folder.
     is_folder = effect.table not in BY_NAME and (row or {}).get("kind") == "dir"
     return UndoItem(kind="folder" if is_folder else effect.table, title=title, change=change)
 

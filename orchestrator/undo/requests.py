@@ -69,8 +69,9 @@ class UndoRequests:
     ) -> ReplyAtOnce | None:
         """Undo the turn that a message refers to, and return the reply with the outcome or the refusal.
 
-        Return None if there is no such turn, if it had no effect, or if "redo" does not refer to an undo:
-        then the agent answers the message. Raises `NotYet` while a turn of the group runs.
+        Return None if there is no such turn, if it had no effect, not even one that cannot be undone, or if
+        "redo" does not refer to an undo: then the agent answers the message. Raises `NotYet` while a turn of
+        the group runs.
         """
         turn = await self._find_turn(tx, group, message)
         if turn is None or (request.is_redo and await undos.get(tx, turn.id) is None):

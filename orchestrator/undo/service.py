@@ -97,9 +97,9 @@ class UndoDone:
     def to_row(self) -> dict[str, Any]:
         """Return the undo as JSON fields, as the command line and HTTP show it.
 
-        `unsent` counts messages that were kept from being sent, `deleted` sent ones whose deletion was
-        requested, and `stopped_runs` the waiting runs of scheduled tasks that the turn had requested. `left`
-        has the effects that stay.
+        `turn` is the undo's own turn, and `undoes` the undone one. `unsent` counts messages that were kept
+        from being sent, `deleted` sent ones whose deletion was requested, and `stopped_runs` the queued turns
+        of scheduled tasks that the turn had requested. `left` has the effects that stay.
         """
         plan = self.plan
         return {
@@ -242,8 +242,8 @@ class UndoService:
             waiting_runs=tuple(queued for queued in task_turns if queued.state is TurnState.QUEUED),
             items=tuple(map(item_of, (*filter(is_listed, rows), *named_files))),
             later=await later_changes.find(tx, self.files, turn.folder, (*rows, *files)),
-            # Numbers of the effects that stay, by their kind: among them, notes of the conversation (`noted`)
-            # and things forgotten for good (`forgotten`).
+            # Numbers of the effects that stay, by their kind: among them notes of the conversation (`noted`),
+            # things forgotten for good (`forgotten`), and messages that cannot be deleted (`sent`).
             outside=outside.lasting_effects(
                 await tool_calls.of_turn(tx, turn.id),
                 noted=_count_out_of_reach(effects, "noted"),
@@ -306,7 +306,7 @@ class UndoService:
         """Carry out the plan of an undo as a turn of its own, and return that turn's id.
 
         Rows are restored, a group that the turn has registered is removed, waiting messages are not sent, and
-        waiting runs of scheduled tasks do not begin. `by` names who undoes the turn. `reason` is the text
+        queued turns of scheduled tasks are cancelled. `by` names who undoes the turn. `reason` is the text
         that is recorded with the undo's turn; None stands for a text that names the undone turn.
 
         Raises:
@@ -322,7 +322,7 @@ class UndoService:
                 tx, turn.folder, turn.chat_jid, reason=reason, now_ms=now_ms, role=turn.role
             )
             # Each row that the block changes is recorded as an effect of the undo's turn; with `with_sent`,
-            # this includes the messages to send and the runs.
+            # this includes the messages to send and the queued turns.
             async with turn_effects.recording(tx, number, now_ms=now_ms, with_sent=True):
                 await consequences.cancel_outdated_alerts(tx, plan.rows, now_ms=now_ms)
                 unregistered = await _unregistered(tx, plan.rows)
@@ -333,8 +333,8 @@ class UndoService:
                 for folder in unregistered:
                     await groups.remove(tx, folder)
                 await outbox.skip_unsent(tx, [message.id for message in plan.unsent])
-                for run in plan.waiting_runs:
-                    await task_stops.cancel(tx, run, reason=f"turn {turn.id} was undone.", now_ms=now_ms)
+                for queued in plan.waiting_runs:
+                    await task_stops.cancel(tx, queued, reason=f"turn {turn.id} was undone.", now_ms=now_ms)
         except sqlite3.IntegrityError as error:
             await tx.execute("ROLLBACK TO undo")
             raise SomethingInPlace(

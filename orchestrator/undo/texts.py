@@ -76,12 +76,11 @@ def items(plan: UndoPlan, *, is_korean: bool) -> list[str]:
 
 
 def later(plan: UndoPlan, *, is_korean: bool) -> list[str]:
-    """Return a text for each thing that was changed since the turn, with the request that changed it.
+    """Return texts about what was changed since the turn, each with the request that changed it.
 
-    At most `MAX_ITEMS` are returned. Changes without a title are left out; if none has one, the first change
-    is returned.
+    At most `MAX_ITEMS` are returned. Changes without a title say little, and are left out; if none has one,
+    the first is returned.
     """
-    # Changes without a title say little.
     shown = [change for change in plan.later if change.item.title][:MAX_ITEMS] or list(plan.later[:1])
     by = "" if is_korean else "by "
     return [

@@ -360,8 +360,8 @@ def _calendar_days(day: CalendarDay, today: date) -> Iterator[date]:
 def _month_days(day: MonthDay, today: date) -> Iterator[date]:
     """Yield the days that a day of the month can mean.
 
-    In a named month that is one day, even if it is past; else it is the one of each month from today on. A
-    month that lacks the day is skipped.
+    With `months_ahead` (0 is this month), it is the day of that month, even if it is past; else the day of
+    each month, from today on. A month that lacks the day is skipped.
     """
     ahead = range(_MONTHS_SEARCHED) if day.months_ahead is None else (day.months_ahead,)
     for months in ahead:

@@ -90,9 +90,9 @@ def answer_schema(answer: Any) -> type[ApiSchema]:
 
 
 def _described(hint: Any) -> Any:
-    """Return a type with each view in it replaced by its schema, also inside lists and unions.
+    """Return a type with each view (`TypedDict`) in it replaced by its schema, also inside lists and unions.
 
-    A view whose name ends in `PART` is replaced by a dict with any values.
+    A view whose name ends in `PART` is replaced by a dict with any values: no client may rely on its fields.
     """
     if is_typeddict(hint):
         return dict[str, object] if hint.__name__.endswith(PART) else schema_of(hint)

@@ -192,7 +192,7 @@ class Arrival:
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer of `answer` to a request, or else pass the request to the app."""
+        """Send the response that `self._answer` returns for a request; without one, leave it to the app."""
         response = await self._answer(Request(scope)) if scope["type"] == "http" else None
         # A response is an ASGI app itself.
         responder = self._app if response is None else response

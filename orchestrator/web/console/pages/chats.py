@@ -174,13 +174,13 @@ async def _window(tx: Tx, view: View, folder: str) -> PageWindow:
     """
     before, first, around = view.number("before"), view.number("from"), view.number("around")
     if not around or before or first:
-        return PageWindow(before, first)
+        return PageWindow(before=before, first=first)
     # One row more than half a page: if there is one, the page ends before it, else with the newest message.
     later = await messages.rows(tx, folder, limit=SHOWN // 2 + 1, after_seq=around)
     if len(later) > SHOWN // 2:
-        return PageWindow(later[-1]["seq"], 0)
+        return PageWindow(before=later[-1]["seq"], first=0)
     earlier = await messages.rows(tx, folder, limit=SHOWN - len(later), before_seq=around + 1)
-    return PageWindow(0, earlier[0]["seq"] if earlier else 0)
+    return PageWindow(before=0, first=earlier[0]["seq"] if earlier else 0)
 
 
 def first_of_days(lines: list[MessageView], zone: ZoneInfo) -> dict[int, str]:
