@@ -91,6 +91,22 @@ TALKS = {
         > thursday next week
         I'll remind you on Thu 2026-02-19 09:00: read (reminder 3).
     """,
+    "a request that names a moved deadline": """
+        > add a task move house by 20 Feb
+        > add a task change of address by 21 Feb
+        > remind me tomorrow at 9 to move the blog deadline to 25 Feb
+        I'll remind you on Tue 2026-02-10 09:00: move the blog deadline to 25 Feb (reminder 1).
+        > add a task move the deadline to 25 Feb
+        On the dashboard: move the deadline to 25 Feb (no deadline).
+        > todo move the deadline to 25 Feb
+        Added to the to-do list: move the deadline to 25 Feb.
+        > who moved the deadline to Friday
+        I can't do that: I only understand simple requests.
+        > move house is now due 25 Feb
+        Moved: move house is due Wed 2026-02-25.
+        > the change of address deadline is 26 Feb
+        Moved: change of address is due Thu 2026-02-26.
+    """,
     "an agenda of a day that is not clear": """
         > remind me on 20 Feb at 9am to call mum
         > what's on next friday?
