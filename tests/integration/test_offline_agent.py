@@ -214,6 +214,7 @@ async def test_a_korean_reminder_is_set_and_answered_in_korean(open_chat: Open) 
         ("show the shopping list, @andy", "show the shopping list"),
         ("오늘 뭐 있어 @Andy야?", "오늘 뭐 있어?"),
         ("help @Andy", "help"),
+        ("add butter...@Andy", "add butter..."),
         ("Andy: help", "help"),
         ("andy, what's on today?", "what's on today?"),
         ("Andy: @Andy what's on today?", "what's on today?"),

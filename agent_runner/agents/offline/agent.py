@@ -226,7 +226,7 @@ def _requests(turn: TurnOrder, *, name: str) -> tuple[Request, ...]:
         # `@Andy` anywhere but inside of a word or an address such as `me@andy`, or `Andy:` at the start.
         name_pattern = re.compile(
             # Only from the first of several blanks: tried from each, a long run would take quadratic time.
-            rf"(?:(?<![ \t,])[ \t,]+)?(?<![^\W_])(?<!\.)@{escaped_name}{_AFTER_NAME}"
+            rf"(?:(?<![ \t,])[ \t,]+)?(?<![^\W_])(?<![^\W_]\.)@{escaped_name}{_AFTER_NAME}"
             rf"|^\s*{escaped_name}\s*[:,]\s+",
             re.IGNORECASE,
         )

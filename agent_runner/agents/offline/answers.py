@@ -7,7 +7,8 @@ such as `what` and `when`, and flags such as `sure`, which is set once the perso
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from calendar import monthrange
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 
@@ -18,7 +19,7 @@ from agent_runner.agents.offline.reading import MAX_CHARS, begins_request, parse
 from agent_runner.agents.offline.wording import after_time, entries, reminders, without_time
 from agent_runner.checklists import TODO
 from agent_runner.wire import times
-from agent_runner.wire.times import DateOnly, Instant, Reason, TimeRefusal
+from agent_runner.wire.times import DateOnly, Instant, MonthDay, Reason, TimeRefusal
 
 MAX_NAME_CHARS = 40
 MAX_NAME_WORDS = 3
@@ -126,6 +127,7 @@ def _with_time(request: ParsedRequest, text: str, context: RequestContext) -> Pa
         return None
     if request.slot("unsure"):  # the time that the message had was not understood at all
         return _with_sure_time(request, answer, context)
+    answer = _with_hour(answer, request.slot("when"))
     if when := _picked_reading(request, answer, context):
         return request.having(when=when, trouble="", sure="yes")
     if request.intent == "move" and bare_clock(answer):
@@ -179,6 +181,35 @@ def _with_sure_time(request: ParsedRequest, answer: str, context: RequestContext
         return request.having(what="", when=when, trouble="no_text", unsure="", sure="yes")
     # `unsure` ends, as the time is understood now; `sure` says that nobody has to confirm it.
     return request.having(what=what, when=when, unsure="", sure="yes")
+
+
+def _with_hour(answer: str, before: str) -> str:
+    """Return an answer that names only minutes with the hour of the earlier time `before`.
+
+    After `on Friday at 5`, `half past` becomes `half past 5`, and `evening, half past` becomes `half past 5
+    pm`. Any other answer is returned unchanged, as is each if the earlier time has no hour that leaves the
+    half of the day open.
+    """
+    minutes = PATTERNS["from_hour"].fullmatch(answer)
+    clocks = (bare_clock(words) for _, words, _ in _longest_first(before) if _is_clock(words))
+    clock = next(filter(None, clocks), "") if minutes else ""
+    if minutes is None or not clock:
+        return answer
+    hour = clock.partition(":")[0]
+    half = minutes["before"] or minutes["after"] or ""
+    is_morning = PATTERNS["morning"].fullmatch(half) is not None
+    if minutes["en"]:
+        return f"{minutes['en']} {hour} {('am' if is_morning else 'pm') if half else ''}".strip()
+    return f"{('오전' if is_morning else '오후') if half else ''} {hour}시 반".strip()
+
+
+def _longest_first(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield each run of words of a text, between the words before and after it; the longest run first."""
+    words = text.split()
+    for length in range(len(words), 0, -1):
+        for start in range(len(words) - length + 1):
+            end = start + length
+            yield " ".join(words[:start]), " ".join(words[start:end]), " ".join(words[end:])
 
 
 def _text_beside(text: str, answer: str) -> str:
@@ -265,6 +296,7 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
         # `midnight` alone is the next one. For one day, "12 at night" makes the agent ask whether its start
         # or its end is meant; a repeating reminder comes at the start.
         words = "at 0:00" if PATTERNS["repeats"].search(before) else "at 12 at night"
+    words = _in_month_asked_about(before, words, context)
     if _may_lose_day(before, words):
         return f"{before} {words}"  # this is not read as a time, so the time is asked about again
     if with_new_weekday := _with_new_weekday(before, words, context):
@@ -309,7 +341,8 @@ def bare_clock(answer: str) -> str:
     is_open = clock is not None and not (clock.half or clock.offset) and 0 < clock.hour <= NOON
     if clock is None or not is_open or PATTERNS["of_24_hours"].match(words):
         return ""
-    return f"{clock.hour}:{clock.minute:02}" if clock.minute else str(clock.hour)
+    hour, minute = divmod(clock.hour * 60 + clock.minute - clock.minutes_before, 60)
+    return f"{hour or NOON}:{minute:02}" if minute else str(hour or NOON)
 
 
 def _may_lose_day(before: str, words: str) -> bool:
@@ -319,6 +352,30 @@ def _may_lose_day(before: str, words: str) -> bool:
     `words` are only a time of day, which would be the next 9am.
     """
     return _is_clock(words) and bool(before.strip()) and times.leading(before) is None
+
+
+def _in_month_asked_about(before: str, words: str, context: RequestContext) -> str:
+    """Return `words` with a day of the month as the whole date, if the earlier time has a wrong weekday.
+
+    The month is that of the earlier time `before`: after `Monday 12 March`, `the 12th` becomes `2026-03-12`.
+    """
+    earlier = context.read_time(before)
+    if not (isinstance(earlier, TimeRefusal) and earlier.reason is Reason.WRONG_WEEKDAY and earlier.at):
+        return words
+    if not _part_names(words):
+        return words
+    days_of_month = monthrange(earlier.at.year, earlier.at.month)[1]
+    for head, cut, tail in _longest_first(words):
+        lead = times.leading(cut)
+        # `12일` may also mean a span of 12 days.
+        meanings = lead.parts.meanings() if lead is not None and lead.end == len(cut) else ()
+        days = [parts.day for parts in meanings if parts.written().keys() == {"day"}]
+        match days:
+            case [MonthDay(day=day, months_ahead=None), *_] if day <= days_of_month:
+                return f"{head} {earlier.at.date().replace(day=day)} {tail}".strip()
+            case [_, *_]:  # another day, such as `the 12th of April`
+                return words
+    return words
 
 
 def _with_new_weekday(before: str, words: str, context: RequestContext) -> str:

@@ -383,8 +383,9 @@ def _offers(text: str) -> list[ParsedRequest]:
     offered = [] if asks_otherwise else wording.reminders(text, language_of(text))
     whats = [parsed.slot("what") for parsed in offered if parsed.slot("when")]
     is_complete = len(whats) == len(offered) and all(whats)
-    # A time zone or a polite word beside a time is nothing to be reminded of.
+    # A time zone, `half past` or a polite word beside a time is nothing to be reminded of.
     is_complete = is_complete and not any(map(PATTERNS["a_zone"].fullmatch, whats))
+    is_complete = is_complete and not any(map(PATTERNS["from_hour"].fullmatch, whats))
     if is_complete and offered and not any(map(PATTERNS["only_polite"].fullmatch, whats)):
         return [parsed.having(offered="yes") for parsed in offered]
     return [_unknown(text)]

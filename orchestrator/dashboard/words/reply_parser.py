@@ -91,8 +91,8 @@ _BETWEEN_MARKS = re.compile(r"[^\w/?]*+((?:.*[\w?])?)", re.DOTALL)
 
 Question marks stay: they turn an answer into a question.
 """
-# "1. yes", "1) yes", "1 yes".
-_NUMBERED_LINE = re.compile(r"\s*(\d{1,3})(?:\s*+[.):]\s*+|\s++)(\S.*)", re.ASCII)
+# "1. yes", "1) yes", "1 yes"; but "1.5 hours" and "1:30 pm" begin with an amount and a time.
+_NUMBERED_LINE = re.compile(r"\s*(\d{1,3})(?:\s*+(?:\)|[.:](?!\d))\s*+|\s++)(\S.*)", re.ASCII)
 _INLINE_NUMBERS = (
     re.compile(r"(?:^|\s)(\d{1,3})[.):]\s+(?=\S)", re.ASCII),
     re.compile(r"(?:^|\s)(\d{1,3})[.):](?=[^\s\d])", re.ASCII),

@@ -91,6 +91,79 @@ TALKS = {
         > thursday next week
         I'll remind you on Thu 2026-02-19 09:00: read (reminder 3).
     """,
+    "a day of the month that is chosen about a date with a wrong weekday": """
+        > remind me at 9am on Monday 12 March to call
+        > the 12th
+        I'll remind you on Thu 2026-03-12 09:00: call (reminder 1).
+        > remind me at 9am on Monday 12 March to write
+        > Monday the 12th
+        The day and the date don't fit: that date is Thu 2026-03-12 09:00. Which one is it?
+        > Monday the 9th at 10am
+        I'll remind you on Mon 2026-03-09 10:00: write (reminder 2).
+        > remind me at 9am on Monday 12 March to read
+        > the 12th of April
+        I'll remind you on Sun 2026-04-12 09:00: read (reminder 3).
+        > 3월 12일 월요일 오전 9시에 운동하라고 알려줘
+        > 12일이요
+        2026-03-12 (목) 09:00에 알려드릴게요: 운동하기 (알림 4번).
+    """,
+    "minutes for the hour that a question is about": """
+        > remind me on Friday at 5 to feed the cat
+        > half past
+        Morning or evening? Fri 2026-02-13 05:30 or Fri 2026-02-13 17:30
+        > evening
+        I'll remind you on Fri 2026-02-13 17:30: feed the cat (reminder 1).
+        > remind me tomorrow at 5 to water the plants
+        > evening, half past
+        I'll remind you on Tue 2026-02-10 17:30: water the plants (reminder 2).
+        > move it to 6
+        Morning or evening? Tue 2026-02-10 06:00 or Tue 2026-02-10 18:00
+        > quarter to
+        Morning or evening? Tue 2026-02-10 05:45 or Tue 2026-02-10 17:45
+        > half past
+        Morning or evening? Tue 2026-02-10 05:30 or Tue 2026-02-10 17:30
+        > in the morning
+        Moved: water the plants. It comes on Tue 2026-02-10 05:30.
+        > remind me every Monday at 5 to run
+        > half past in the evening
+        I'll remind you every Monday at 17:30: run. The first time is Mon 2026-02-09 17:30 (reminder R1).
+        > remind me tomorrow to read
+        > evening, half past
+        Still open: At what time on Tue 2026-02-10? Say it like 9am or 18:30. (read)
+        > no
+        > add a task call Ann by Friday 18:00
+        > move it to 7
+        > half past
+        Morning or evening? Fri 2026-02-13 07:30 or Fri 2026-02-13 19:30
+    """,
+    "물어본 시의 분": """
+        > 내일 5시에 산책하라고 알려줘
+        > 반
+        오전인가요, 오후인가요? 2026-02-10 (화) 05:30 또는 2026-02-10 (화) 17:30
+        > 오후
+        2026-02-10 (화) 17:30에 알려드릴게요: 산책하기 (알림 1번).
+        > 매주 월요일 5시에 운동하라고 알려줘
+        > 오전 반이요
+        매주 월요일 05:30에 알려드릴게요: 운동하기.
+        > 오후 반
+        그건 제가 할 수 없어요.
+    """,
+    "a request that names a moved deadline": """
+        > add a task move house by 20 Feb
+        > add a task change of address by 21 Feb
+        > remind me tomorrow at 9 to move the blog deadline to 25 Feb
+        I'll remind you on Tue 2026-02-10 09:00: move the blog deadline to 25 Feb (reminder 1).
+        > add a task move the deadline to 25 Feb
+        On the dashboard: move the deadline to 25 Feb (no deadline).
+        > todo move the deadline to 25 Feb
+        Added to the to-do list: move the deadline to 25 Feb.
+        > who moved the deadline to Friday
+        I can't do that: I only understand simple requests.
+        > move house is now due 25 Feb
+        Moved: move house is due Wed 2026-02-25.
+        > the change of address deadline is 26 Feb
+        Moved: change of address is due Thu 2026-02-26.
+    """,
     "an agenda of a day that is not clear": """
         > remind me on 20 Feb at 9am to call mum
         > what's on next friday?

@@ -98,6 +98,8 @@ def test_what_takes_more_to_understand_is_left_to_an_agent(text):
         ("1)yes 2)no, at 2.30", ((1, "yes"), (2, "no, at 2.30"))),
         ("1. the hall, 2. at six", ((1, "the hall"), (2, "at six"))),
         ("1. as in figure 2.a", ((1, "as in figure 2.a"),)),
+        ("1. the hall\n2:30 pm", ((1, "the hall\n2:30 pm"),)),
+        ("1)5", ((1, "5"),)),
     ],
 )
 def test_answers_are_read_by_their_numbers(text, wanted):
@@ -124,6 +126,8 @@ def test_a_number_alone_in_its_line_continues_an_answer():
     assert reply_parser.answers("1 yes\n2" + " " * 1_000_000 + "\nx", count=3) == ((1, "yes\n2\nx"),)
 
 
-@pytest.mark.parametrize("text", ["hello", "hello\n1. yes", "4. yes", "1. yes\n1. no", "0. yes", "1.", ""])
+@pytest.mark.parametrize(
+    "text", ["hello", "hello\n1. yes", "4. yes", "1. yes\n1. no", "0. yes", "1.", "1.5 hours", "1:30 pm", ""]
+)
 def test_what_does_not_answer_all_through_is_no_answer(text):
     assert reply_parser.answers(text, count=3) is None
