@@ -1,4 +1,7 @@
-"""`worker_cycles`: the passes of the dashboards' background worker, and the turns of its model."""
+"""`worker_cycles`: the passes of the dashboards' background worker, and the turns of its model.
+
+These are no cycles of an agent's loop.
+"""
 
 from __future__ import annotations
 
@@ -173,7 +176,7 @@ async def shown_answers(tx: Tx, turn_id: int) -> list[str]:
     return [row["row_id"] for row in rows]
 
 
-async def forget_cycles(tx: Tx, folder: Folder, *, before_ms: int) -> int:
+async def forget_passes(tx: Tx, folder: Folder, *, before_ms: int) -> int:
     """Delete the passes of the worker over a group's dashboard that have ended and began before `before_ms`.
 
     Return how many were deleted.
