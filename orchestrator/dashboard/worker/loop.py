@@ -203,8 +203,8 @@ class WorkerLoop:
         """Record that a pass over a dashboard has failed, and when it is tried again: not at once."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
-            cycle_id = await worker_cycles.begin(tx, folder, "rules", trigger={}, now_ms=now_ms)
-            await worker_cycles.end(tx, cycle_id, "error", detail={}, error=reason, now_ms=now_ms)
+            pass_id = await worker_cycles.begin(tx, folder, "rules", trigger={}, now_ms=now_ms)
+            await worker_cycles.end(tx, pass_id, "error", detail={}, error=reason, now_ms=now_ms)
             await self._note_pass(tx, folder)
 
     async def _note_pass(self, tx: Tx, folder: Folder) -> None:
@@ -312,14 +312,14 @@ class WorkerLoop:
         )
         if self._ports.mode.applies_rules:
             return
-        cycle_id = await worker_cycles.begin(tx, group.folder, "llm", trigger={}, now_ms=now_ms)
-        await worker_cycles.end(tx, cycle_id, "error", detail={}, error=NO_MODEL, now_ms=now_ms)
+        pass_id = await worker_cycles.begin(tx, group.folder, "llm", trigger={}, now_ms=now_ms)
+        await worker_cycles.end(tx, pass_id, "error", detail={}, error=NO_MODEL, now_ms=now_ms)
         log.error("Worker Agent: nothing keeps this dashboard up", group=group.folder, reason=NO_MODEL)
 
     async def _settle_models(self) -> None:
         """Record how the turns ended in which models updated dashboards; for a failed one, run the rules."""
         # Read from the store and not from events, so a turn that ended while the host was down counts too.
-        for ended in await self._database.read(worker_cycles.ended_model_cycles):
+        for ended in await self._database.read(worker_cycles.ended_model_passes):
             try:
                 async with self._database.transaction() as tx:
                     await self._settle(tx, ended)
@@ -329,14 +329,14 @@ class WorkerLoop:
                 log.exception("Worker Agent: a turn's end cannot be recorded", group=ended.folder)
                 await self._note_unrecorded(ended, f"{type(error).__name__}: {error}")
 
-    async def _note_unrecorded(self, ended: worker_cycles.EndedCycle, reason: str) -> None:
+    async def _note_unrecorded(self, ended: worker_cycles.EndedPass, reason: str) -> None:
         """End the record of a model's turn as an error: `reason` says why its results were not recorded."""
         async with self._database.transaction() as tx:
             detail = {"turn": ended.turn_id}
             now_ms = self._clock.now_ms()
-            await worker_cycles.end(tx, ended.cycle_id, "error", detail=detail, error=reason, now_ms=now_ms)
+            await worker_cycles.end(tx, ended.pass_id, "error", detail=detail, error=reason, now_ms=now_ms)
 
-    async def _settle(self, tx: Tx, ended: worker_cycles.EndedCycle) -> None:
+    async def _settle(self, tx: Tx, ended: worker_cycles.EndedPass) -> None:
         """Record how a turn ended in which a model updated a dashboard.
 
         If it failed, run the rules instead. If the dashboard or its group is gone, only the end is recorded.
@@ -355,11 +355,11 @@ class WorkerLoop:
         if is_answered:
             outcome = "action" if detail.get("changed") else "noop"
         error = None if is_answered else ended.reason
-        await worker_cycles.end(tx, ended.cycle_id, outcome, detail=detail, error=error, now_ms=now_ms)
+        await worker_cycles.end(tx, ended.pass_id, outcome, detail=detail, error=error, now_ms=now_ms)
         log.info("Worker Agent: model done", group=ended.folder, outcome=outcome, turn=ended.turn_id)
 
     async def _note_judged(
-        self, tx: Tx, ended: worker_cycles.EndedCycle, dashboard: Dashboard
+        self, tx: Tx, ended: worker_cycles.EndedPass, dashboard: Dashboard
     ) -> dict[str, Any]:
         """Record that a model has judged a dashboard in a turn that ended well.
 
@@ -390,7 +390,7 @@ class WorkerLoop:
         return {"changed": await worker_cycles.changed_by(tx, ended.turn_id)}
 
     async def _run_rules_instead(
-        self, tx: Tx, ended: worker_cycles.EndedCycle, group: Group, dashboard: Dashboard
+        self, tx: Tx, ended: worker_cycles.EndedPass, group: Group, dashboard: Dashboard
     ) -> dict[str, Any]:
         """Run the rules over a dashboard in place of a model whose turn failed.
 

@@ -90,7 +90,7 @@ async def apply(
     `why` is recorded as its reason. A step that fails does not stop the others.
     """
     tx, folder, now_ms = ctx.tx, ctx.folder, ctx.now_ms
-    cycle_id = await worker_cycles.begin(tx, folder, "rules", trigger={"why": why}, now_ms=now_ms)
+    pass_id = await worker_cycles.begin(tx, folder, "rules", trigger={"why": why}, now_ms=now_ms)
     log.info("Worker Agent: rules begin", group=folder, why=why)
     # Planned in the transaction that carries it out, so the plan cannot be outdated.
     planned = await preview(tx, snapshot, hours, now_ms=now_ms)
@@ -102,7 +102,7 @@ async def apply(
         plan=planned.plan, snapshot=planned.snapshot, done=tuple(done), skipped=tuple(skipped)
     )
     detail = report.to_detail()
-    await worker_cycles.end(tx, cycle_id, report.outcome, detail=detail, now_ms=now_ms)
+    await worker_cycles.end(tx, pass_id, report.outcome, detail=detail, now_ms=now_ms)
     for trouble in planned.plan.troubles:
         log.warning("Worker Agent: a task cannot be looked at", task=trouble.row_id, reason=trouble.reason)
     log.info("Worker Agent: rules end", group=folder, done=detail["done"], skipped=len(report.skipped))

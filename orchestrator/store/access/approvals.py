@@ -141,7 +141,7 @@ async def temporary_destinations(tx: Tx, folder: Folder, *, now_ms: int) -> list
 
 
 async def end_decisions(tx: Tx, folder: Folder, kind: ApprovalKind, subject: str, *, now_ms: int) -> None:
-    """End at once a temporary approval and any refusal, even a permanent one, of a subject (`host:port`).
+    """End at once the temporary approvals and all refusals of a subject, such as `host:port`.
 
     A permanent approval stays, and so do decisions about single tool calls.
     """

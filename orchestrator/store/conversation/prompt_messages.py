@@ -70,8 +70,8 @@ async def count(tx: Tx, turn: Turn, cursor_seq: Seq) -> int:
 async def turns_of(tx: Tx, turn: Turn, cursor_seq: int) -> list[TurnId]:
     """Return the turns of the group's messages after `cursor_seq` that may be in the prompt of a turn.
 
-    Their messages need not be in a restored context. The turn's own id may be among them; messages that
-    `find` leaves out for what they are count, too.
+    A restored context leaves these turns out, as the prompt repeats them. Turns with messages that `find`
+    leaves out are among them, and the turn itself may be.
     """
     rows = await tx.execute_fetchall(
         f"SELECT DISTINCT m.turn_id FROM messages m WHERE {_SINCE} AND m.turn_id IS NOT NULL",  # noqa: S608

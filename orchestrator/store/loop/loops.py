@@ -42,9 +42,9 @@ class Loop:
     last_end_ms: int | None
     """When the last cycle ended; None before the first end."""
     lease_owner: str | None
-    """The turn of the cycle that runs, as text; None if none runs."""
+    """The turn that has the loop's lease, as text: its cycle runs or starts next. None if none."""
     lease_until_ms: int | None
-    """When the reservation of the loop by that turn ends, if it is not renewed."""
+    """When that turn's lease ends, if it is not renewed."""
     soonest_streak: int
     """The number of cycles in a row that have requested the soonest wake."""
     noop_streak: int
@@ -270,7 +270,7 @@ async def drop_waiting_turn(tx: Tx, folder: Folder) -> bool:
 
 
 def lease_of(turn_id: TurnId) -> str:
-    """Return the name under which a turn reserves its group's loop."""
+    """Return the name under which a turn has its loop's lease."""
     return f"turn:{turn_id}"
 
 

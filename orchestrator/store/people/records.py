@@ -191,10 +191,11 @@ def files_in(placeholder: str) -> list[str]:
 
 
 async def forget_names(tx: Tx, folder: Folder, addresses: Collection[str], seqs: Collection[Seq]) -> None:
-    """Delete a person from the list of a group's people, and name and text of the messages in `seqs`.
+    """Delete a person from the list of a group's people, and the names and texts in messages of theirs.
 
-    The person's names as a member of chats, and the quotes of these messages in others, are removed, too. The
-    addresses stay in the messages' rows, for the roles and the stopping of turns depend on them.
+    `seqs` are the `seq` of these messages. The person's names as a member of chats, and the quotes of these
+    messages in others, are removed, too. The addresses stay in the messages' rows: roles and the stopping of
+    turns depend on them.
     """
     parameters = {"folder": folder, "addresses": _as_json(addresses), "seqs": json.dumps(list(seqs))}
     await tx.execute(
