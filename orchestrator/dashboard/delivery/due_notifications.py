@@ -171,7 +171,7 @@ class NotificationDispatcher:
         """Decide what happens to a notification that is due, and record it in the transaction.
 
         It is claimed, so that no other dispatcher sends it, and put into the outbox; or it is postponed,
-        expired or cancelled. If it waits in the outbox already, only its claim is extended; if another
+        expired or cancelled. If it waits in the outbox already, its claim is extended instead; if another
         dispatcher has taken it, nothing is done. Return it with the outcome, a word that `DispatchResult`
         explains.
         """

@@ -52,7 +52,7 @@ class LocalTimes:
         except KeyError:
             beginning = self._quarters[quarter] = self._beginning_of_quarter(quarter * _QUARTER_SECONDS)
         if beginning is None:
-            # The clocks change in this quarter, or it is in two hours. 19 characters: without the offset.
+            # The clocks change in this quarter, or it spans two hours. 19 characters: without the offset.
             return datetime.fromtimestamp(seconds, self._zone).isoformat()[:19]
         text_to_hour, start_in_hour = beginning
         return text_to_hour + self._minutes_and_seconds[start_in_hour + seconds % _QUARTER_SECONDS]

@@ -225,8 +225,8 @@ def _alert_or_skip(
 ) -> Iterator[Step]:
     """Yield the alert `cause` about a deadline, due at `due_ms`.
 
-    Steps follow that close open questions with the same purpose, but not after an overdue alert. Yield only a
-    skip if a reminder on the same day, or a pending alert, says the same.
+    Steps follow that close open questions with the same purpose which nobody was shown, but not after an
+    overdue alert. Yield only a skip if a reminder on the same day, or a pending alert, says the same.
     """
     if cause in (DAY_BEFORE, TODAY) and _has_reminder(task.id, context, due_ms=due_ms):
         yield Skip(row_id=task.id, what=cause, why="a reminder says it")

@@ -38,8 +38,8 @@ async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Messa
     - imported messages, session commands, and messages without a text;
     - messages of other chats that wait for an answer;
     - questions that were stopped in a chat, with the message that stopped them;
-    - for an unrestricted turn, what Andy sent in turns other than restricted chat turns, since its session
-      contains that (a restricted turn is one for people who may not do everything, in a session of its own);
+    - for an unrestricted turn, what Andy sent in turns other than restricted chat turns, which are for people
+      who may not do everything. Its session contains that, except for what isolated tasks sent;
     - questions to the owner that quote strangers or other groups' agents: they could steer main's agent.
     """
     # With too many messages the newest are selected, since the question is about those. The group is read
