@@ -23,7 +23,7 @@ from orchestrator.dashboard.feature import DashboardFeature
 from orchestrator.dashboard.files import export
 from orchestrator.dashboard.services import notifications
 from orchestrator.dashboard.views import board, summary
-from orchestrator.dashboard.worker import cycle
+from orchestrator.dashboard.worker import rules_pass
 from orchestrator.domain.dashboard import Actor, Caller
 from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import ChatJid, Folder, Group, MessageId
@@ -240,7 +240,9 @@ async def _one_pass(database: Database, boards: DashboardFeature, folder: Folder
         seen = await board.snapshot(tx, folder)
         assert seen is not None
         caller = Caller(actor=Actor.WORKER, now_ms=SystemClock().now_ms())
-        await cycle.apply(boards.service.service_context(tx, group, caller), seen, boards.hours_of(group))
+        await rules_pass.apply(
+            boards.service.service_context(tx, group, caller), seen, boards.hours_of(group)
+        )
 
 
 async def _delivery(

@@ -118,9 +118,9 @@ class Import:
         """
         if foreign_group.is_main:
             return next(group for group in await groups.every(tx) if group.is_main), False
-        # An import note is a value that an import stores under a key: here the folder of the group.
+        # An import stores values under keys for later imports: here the folder of the group.
         key = f"{self.foreign.program}:group:{foreign_group.key}"
-        earlier_folder = await message_history.import_note(tx, key)
+        earlier_folder = await message_history.import_value(tx, key)
         chat = ChatJid(foreign_group.chat) if foreign_group.chat else None
         existing = await groups.by_folder(tx, earlier_folder) if earlier_folder else None
         existing = existing or (await groups.by_jid(tx, chat) if chat else None)
@@ -136,7 +136,7 @@ class Import:
         group = await registration.register(
             tx, replace(new_group, trigger=_usable_trigger(foreign_group.trigger))
         )
-        await message_history.set_import_note(tx, key, group.folder)
+        await message_history.set_import_value(tx, key, group.folder)
         return group, True
 
     async def _free_folder(self, tx: Tx, folder: str) -> Folder:
@@ -244,14 +244,14 @@ class Import:
             # The digest of each note is stored under its key. A note that has not changed since the last
             # import is skipped, whatever became of it here.
             digest = hashlib.sha256(note.body).hexdigest()
-            if await message_history.import_note(tx, key) == digest:
+            if await message_history.import_value(tx, key) == digest:
                 continue
             try:
                 added.append(note.path if self.is_dry_run else self._write(group, note))
             except OSError as error:
                 leave_out(f"{group.folder}: the note {note.path}: {error.strerror}")
             else:
-                await message_history.set_import_note(tx, key, digest)
+                await message_history.set_import_value(tx, key, digest)
         return added
 
     def _write(self, group: Group, note: ForeignNote) -> str:

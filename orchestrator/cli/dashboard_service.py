@@ -20,7 +20,7 @@ from orchestrator.dashboard.files import export
 from orchestrator.dashboard.views import notification_log as history_view
 from orchestrator.dashboard.views import serializers
 from orchestrator.dashboard.views.board import snapshot
-from orchestrator.dashboard.worker import cycle
+from orchestrator.dashboard.worker import rules_pass
 from orchestrator.domain.dashboard import Actor, Caller
 from orchestrator.domain.errors import BadRequest, NoDashboard
 from orchestrator.domain.values import Folder, Group
@@ -262,13 +262,13 @@ def apply_rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[
                 raise NoDashboard(group.folder)
             hours, now_ms = boards.hours_of(group), SystemClock().now_ms()
             if is_dry:
-                report = await cycle.preview(tx, dashboard, hours, now_ms=now_ms)
+                report = await rules_pass.preview(tx, dashboard, hours, now_ms=now_ms)
                 return {
                     **report.to_detail(),
-                    "would": [cycle.describe_step(step) for step in report.plan.actions],
+                    "would": [rules_pass.describe_step(step) for step in report.plan.actions],
                 }
             caller = Caller(actor=Actor.WORKER, now_ms=now_ms)
-            report = await cycle.apply(
+            report = await rules_pass.apply(
                 boards.service.service_context(tx, group, caller), dashboard, hours, why="by hand"
             )
             return report.to_detail()
@@ -330,7 +330,7 @@ def import_files(home: Path | None, folder: str | None, directory: Path, *, repl
             rows = await boards.service.import_from(folder or MAIN, directory, replaces=replaces)
         for note in rows.notes:
             terminal.say_aside(note)
-        for change in rows.normalised():
+        for change in rows.change_lines():
             terminal.say_aside(f"Changed: {change}")
         return rows.counts()
 

@@ -96,7 +96,7 @@ class DashboardFeature:
             why_not=outcomes.why_not,
             note_sent=outcomes.note_sent,
             note_failed=outcomes.note_failed,
-            note_ended=outcomes.note_ended,
+            note_given_up=outcomes.note_given_up,
         )
         self._dispatcher = NotificationDispatcher(
             database,
@@ -243,7 +243,10 @@ def limits_of(settings: Settings) -> BoardLimits:
 
 
 def hours_of(settings: Settings, zone: ZoneInfo) -> Hours:
-    """Return at which hours groups in a time zone get notifications, from the settings."""
+    """Return the hours for notifications of groups in a time zone, from the settings.
+
+    `slots` are the times of day at which notifications without a time of their own are sent.
+    """
     return Hours(
         zone=zone,
         slots=settings.slots,

@@ -113,7 +113,7 @@ async def _poll_of(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now
         poll = await polls.of_message(tx, message.quote.message_id)
     elif is_text and message.vote is None:
         since_ms = now_ms - ANSWERED_BY_TEXT_MS
-        poll = await polls.open_text_of(tx, message.chat_jid, since_ms=since_ms)
+        poll = await polls.newest_sent_as_text(tx, message.chat_jid, since_ms=since_ms)
     # A sender chooses message ids freely, so an id may match a poll of another chat: that one is ignored.
     is_own = poll is not None and poll.folder == group.folder and poll.chat_jid == message.chat_jid
     return poll if is_own else None

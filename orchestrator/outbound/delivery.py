@@ -100,7 +100,7 @@ class DeliveryHooks:
     who decides about the next. `requested_ms` is the wait because the messenger asked for a pause, or 0.
     `is_last_pause` says that it has asked for too long, so that there is no next attempt.
     """
-    note_ended: Callable[..., Awaitable[None]]
+    note_given_up: Callable[..., Awaitable[None]]
     """`(tx, outgoing, error, *, now_ms)`: called when the message will never be sent."""
 
 
@@ -613,7 +613,7 @@ class Delivery:
                     text = _undelivered_text(outgoing, error, is_known=is_known)
                     await outbox.add_undelivered(tx, outgoing, text, now_ms=now_ms)
             if self._hooks is not None:
-                await self._hooks.note_ended(tx, outgoing, error, now_ms=now_ms)
+                await self._hooks.note_given_up(tx, outgoing, error, now_ms=now_ms)
 
         await self._record(record_end)
         if state is not OutboxState.SKIPPED:
@@ -682,7 +682,7 @@ async def _links(tx: Tx, outgoing: Outgoing, features: frozenset[Feature]) -> _L
     if Feature.QUOTES in features and outgoing.turn_id is not None:
         quote = await messages.to_quote(tx, outgoing.turn_id, outgoing.chat_jid)
     if Feature.MENTIONS in features and outgoing.mention is not None:
-        mention = await messages.author(tx, outgoing.chat_jid, outgoing.mention)
+        mention = await messages.member_to_mention(tx, outgoing.chat_jid, outgoing.mention)
     if Feature.THREADS in features and outgoing.turn_id is not None:
         thread = await messages.thread_of(tx, outgoing.turn_id, outgoing.chat_jid)
     return _Links(quote=quote, mention=mention, thread=thread, poll=poll)

@@ -101,7 +101,9 @@ class RowMapper(Generic[RecordT]):
         self._readers: dict[tuple[str, ...], Callable[[sqlite3.Row], RecordT]] = {}
         """Compiled functions that read a row, by the names of its columns."""
         self._writers: dict[type, Callable[[object], dict[str, Any]]] = {}
-        """Compiled functions that return the values of a record, by its dataclass."""
+        """Compiled functions that return the values of a record, by its class: `record` or one like it that
+        has only some of its fields.
+        """
 
     async def fetch_all(self, tx: Tx, sql: str, parameters: Parameters = ()) -> list[RecordT]:
         """Return the records of all rows that the SELECT `sql` finds, in their order."""
@@ -167,8 +169,8 @@ class RowMapper(Generic[RecordT]):
     def _places_in(self, kind: type) -> Mapping[str, Place]:
         """Return the declared columns of the fields of the dataclass `kind`, keyed by field.
 
-        `kind` is the record's own class or a smaller one. For the own class all declarations are returned, so
-        that `_fields` reports a declared name that is no field.
+        `kind` is the record's own class, or one with only some of its fields. For the own class all
+        declarations are returned, so that `_fields` reports a declared name that is no field.
         """
         names = {field.name for field in fields(kind)}
         return {name: place for name, place in self.columns.items() if kind is self.record or name in names}

@@ -200,7 +200,7 @@ async def test_a_hook_is_no_member_and_no_messenger_is_asked_about_its_message(
     async with store_harness.database.transaction() as tx:
         await tx.execute("UPDATE chats SET is_group = 1")
         assert await messages.asker_of(tx, turn.id) is None
-        assert await messages.author(tx, turn.chat_jid, "hook:1") is None
+        assert await messages.member_to_mention(tx, turn.chat_jid, "hook:1") is None
         assert await messages.to_quote(tx, turn.id, turn.chat_jid) is None
         assert await messages.questions_in_groups(tx, only_running=True) == {}
 

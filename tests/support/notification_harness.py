@@ -54,7 +54,7 @@ class NotificationHarness:
             why_not=outcomes.why_not,
             note_sent=outcomes.note_sent,
             note_failed=outcomes.note_failed,
-            note_ended=outcomes.note_ended,
+            note_given_up=outcomes.note_given_up,
         )
 
     def delivering(self) -> AbstractAsyncContextManager[Delivery]:

@@ -90,9 +90,10 @@ class NotificationDispatcher:
         """Number of the last change whose event was published; None before the first pass."""
 
     async def run(self) -> None:
-        """Send notifications when they are due, and again when one changes, until the task is cancelled."""
+        """Send each notification when it is due, until the task is cancelled."""
         while True:
             wait_seconds = await self.send_due()
+            # A changed notification ends the wait: it may be due sooner.
             await self._wakeups.notifications.wait(at_most_seconds=wait_seconds)
 
     async def send_due(self) -> float:
@@ -169,9 +170,10 @@ class NotificationDispatcher:
     async def _dispatch(self, tx: Tx, due: DueNotification, *, now_ms: int) -> DispatchResult:
         """Decide what happens to a notification that is due, and record it in the transaction.
 
-        It is sent, postponed, expired or cancelled. One to be sent is claimed, so that no other dispatcher
-        sends it, and put into the outbox. Return the notification as it was read, with its message updated,
-        and the outcome, a word that `DispatchResult` explains.
+        It is claimed, so that no other dispatcher sends it, and put into the outbox; or it is postponed,
+        expired or cancelled. If it waits in the outbox already, its claim is extended instead; if another
+        dispatcher has taken it, nothing is done. Return it with the outcome, a word that `DispatchResult`
+        explains.
         """
         hours = None if due.group is None else self._hours_of(due.group)
         decided = decision.decide(due, hours, now_ms=now_ms)

@@ -84,8 +84,9 @@ class DeliveryOutcomes:
     ) -> Retry:
         """Record a failed attempt to send a notification's message, and return who is to try again.
 
-        After the last attempt the notification has failed, and its chat gets the text with an apology. For a
-        message of the outbox that belongs to no notification, nothing is recorded.
+        After the last attempt the notification has failed, and its chat gets the text with an apology.
+        Nothing is recorded for a message that belongs to no notification, or whose notification has ended:
+        then nobody is to try again.
 
         `requested_ms` is the wait in milliseconds because the messenger asked for a pause; 0 if it asked for
         none. An attempt after which it asks for a pause does not count. With `is_last_pause` the messenger
@@ -122,8 +123,11 @@ class DeliveryOutcomes:
         after_commit(tx, self._wakeup.set)
         return Retry.BY_NOTIFICATION  # by `next_attempt_ms` of the notification
 
-    async def note_ended(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> None:
-        """Record that a notification's message will never be sent; other messages are ignored."""
+    async def note_given_up(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> None:
+        """Record that a notification failed, as its message will never be sent.
+
+        Nothing is recorded for a message of no notification, or if the notification has ended already.
+        """
         row = await board_deliveries.of_outgoing(tx, outgoing)
         if row is not None and row.status.is_open:
             await self._fail(tx, row, error, now_ms=now_ms)

@@ -24,8 +24,8 @@ def poll_of(row: Notification, question: Question | None, text: str, *, now_ms: 
     """Return the poll that asks the question which the notification `row` is about. Pure.
 
     `text` is the notification's text. None where there is no poll: the question is None or closed, has no
-    answers to choose from, or the text is too long for a poll. The poll's chat and message id are set when it
-    is queued.
+    answers to choose from, or the text is too long for a poll. The poll's message id and final chat are set
+    when it is queued.
     """
     question_text = " ".join(text.split())
     if question is None or not question.is_open or len(question_text) > MAX_QUESTION_CHARS:

@@ -87,8 +87,8 @@ def read(
 def write(directory: Path, contents: Mapping[str, str]) -> None:
     """Write the files of a dashboard under a directory: `contents` maps their paths in it to their texts.
 
-    Each file is replaced whole or not at all, also by the same content. Files are not synced to the disk:
-    they can be written again from the database, which is. Blocks.
+    Each file is replaced whole or not at all, even if its text stays the same. Files are not synced to the
+    disk: they can be written again from the database, which is. Blocks.
 
     Raises:
         OSError: a file cannot be written.

@@ -52,10 +52,10 @@ class LocalTimes:
         except KeyError:
             beginning = self._quarters[quarter] = self._beginning_of_quarter(quarter * _QUARTER_SECONDS)
         if beginning is None:
-            # 19 characters: without the offset from UTC.
+            # The clocks change in this quarter, or it spans two hours. 19 characters: without the offset.
             return datetime.fromtimestamp(seconds, self._zone).isoformat()[:19]
-        text_to_hour, first_second = beginning
-        return text_to_hour + self._minutes_and_seconds[first_second + seconds % _QUARTER_SECONDS]
+        text_to_hour, start_in_hour = beginning
+        return text_to_hour + self._minutes_and_seconds[start_in_hour + seconds % _QUARTER_SECONDS]
 
     def _beginning_of_quarter(self, start_seconds: int) -> tuple[str, int] | None:
         """Return the text with which all local ISO times of a quarter of an hour begin, and its first second.

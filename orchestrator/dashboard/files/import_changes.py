@@ -71,8 +71,8 @@ def _first_ids(ids: list[str]) -> str:
 def _task_changes(row: Mapping[str, Any], task: BoardTask) -> Iterator[str]:
     """Yield a text for each value of `row`, a task's entry in a file, that the import changed or left out.
 
-    A text names the field and what became of its value. If a time was missing, it names the one that was
-    stored in its place.
+    A text names the field and what became of its value. For a missing time, it says which other time was
+    stored instead.
     """
     progress = row.get("progress") or {}
     if row.get("status") == "archived":
@@ -96,7 +96,7 @@ def _question_changes(row: Mapping[str, Any], question: Question) -> Iterator[st
     """Yield a text for each value of `row`, a question's entry in a file, that the import changed or left
     out.
 
-    The text about a missing time names the one that was stored in its place.
+    The text about a missing time says which other time was stored instead.
     """
     if row.get("answer") and question.answer is None:
         yield "answer: left out of a question that is not answered"
@@ -107,7 +107,7 @@ def _question_changes(row: Mapping[str, Any], question: Question) -> Iterator[st
 def _notification_changes(row: Mapping[str, Any], notification: Notification) -> Iterator[str]:
     """Yield a text for each value of `row`, a notification's entry in a file, that the import changed.
 
-    The text about a missing time names the one that was stored in its place.
+    The text about a missing time says which other time was stored instead: the one when it was due.
     """
     yield from _value_change(row, "type", notification.type)
     yield from _value_change(row, "status", notification.status)

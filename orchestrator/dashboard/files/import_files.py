@@ -52,12 +52,12 @@ class ImportRows:
     people: list[Person] = field(default_factory=list)
     projects: list[Project] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """The rows that were left out, each with the reason."""
+    """Lines about the rows that were left out, with the reason, and notifications that were sent already."""
     changes: list[ImportChange] = field(default_factory=list)
     """The values that the import changed, because the files' own could not be used as they were."""
 
-    def normalised(self) -> list[str]:
-        """Return a line for each text about changed values of imported rows, with the ids of these rows.
+    def change_lines(self) -> list[str]:
+        """Return the changes that the import made to values: a line for each kind, with the rows' ids.
 
         Changes to rows that were left out afterwards do not count.
         """
@@ -158,7 +158,8 @@ async def write_rows(ctx: ServiceContext, rows: ImportRows, *, replaces: bool = 
 
     With `replaces` its present rows are deleted first. Otherwise a row that is on the dashboard already is
     left out, since the dashboard is newer than the files. A notification that was sent already is written as
-    delivered. The `notes` of the result say both.
+    delivered. The `notes` of the result name what was left out, and these notifications. Tasks, questions and
+    notifications get the dashboard's new version.
     """
     if replaces:
         await dashboards.clear(ctx.tx, ctx.folder)
@@ -326,8 +327,8 @@ async def _not_sent_again(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
         sent_ms = await board_deliveries.sent_ms(ctx.tx, row) if row.status.is_open else None
         if sent_ms is None or sent_ms < row.due_ms:
             waiting_row = await board_deliveries.with_waiting_message(ctx.tx, row)
-            # If the outbox came to the message before the notification is claimed, it would skip it, and the
-            # notification would end without having been sent.
+            # The outbox skips a message whose notification is not yet being sent (status SENDING): without
+            # the hold, the notification would end unsent.
             await board_deliveries.hold_claimed(ctx.tx, waiting_row)
             notifications.append(waiting_row)
             continue

@@ -109,16 +109,16 @@ class Reader:
         """Return an entry of the history's completed tasks as a task. Raises `UnfitRow`.
 
         It is completed, or cancelled if the entry says so. A missing time of creation is computed from
-        `duration_days`.
+        `duration_days`. The object `x` of the entry has further values, as an export writes them.
         """
         extra = _object(row, "x")
-        moved_ms = self._time(row, "moved_at") or self._time(row, "completed_at") or self.now_ms
+        archived_ms = self._time(row, "moved_at") or self._time(row, "completed_at") or self.now_ms
         # An entry with a time of completion is completed, whatever status its `x` has.
         is_cancelled = (
             row.get("completed_at") in (None, "") and extra.get("status") == BoardTaskStatus.CANCELLED.value
         )
-        completed_ms = None if is_cancelled else self._time(row, "completed_at") or moved_ms
-        ended_ms = completed_ms or moved_ms
+        completed_ms = None if is_cancelled else self._time(row, "completed_at") or archived_ms
+        ended_ms = completed_ms or archived_ms
         days = _number(row, "duration_days", 0, maximum=36_500)
         created_ms = self._time(extra, "created_at") or _in_calendar(
             "duration_days", ended_ms - days * DAY_MS
@@ -140,9 +140,9 @@ class Reader:
             links=_object(row, "links"),
             reflection=_text(extra, "reflection") or _text(row, "reflection"),
             created_ms=created_ms,
-            updated_ms=moved_ms,
+            updated_ms=archived_ms,
             completed_ms=completed_ms,
-            archived_ms=moved_ms,
+            archived_ms=archived_ms,
         )
 
     def question(self, row: Mapping[str, Any]) -> Question:

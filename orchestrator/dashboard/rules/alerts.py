@@ -113,12 +113,12 @@ class AlertContext:
             row.type is kind
             and row.delivered_ms is not None
             and self.now_ms - row.delivered_ms < dedupe.notification_ms(kind)
-            for row in self.past.delivered.get(row_id, ())
+            for row in self.past.alerts.get(row_id, ())
         )
 
 
 def of_task(task: BoardTask, context: AlertContext) -> list[Step]:
-    """Return the steps of the rules that send notifications about an open task, or say why not."""
+    """Return the steps for an open task: notifications to send, or skips that say why one is not sent."""
     steps = list(_deadline_steps(task, context))
     if task.status is BoardTaskStatus.ACTIVE:
         steps += _block_steps(task, context) if task.is_blocked else _silence_steps(task, context)
@@ -150,9 +150,10 @@ def _deadline_steps(task: BoardTask, context: AlertContext) -> Iterator[Step]:
 def _alert_before(
     task: BoardTask, deadline: Deadline, context: AlertContext, cause: str, before_ms: int
 ) -> Iterator[Step]:
-    """Yield the alert that is due `before_ms` before a deadline, unless it was sent already.
+    """Yield the alert that is due `before_ms` before a deadline; nothing if it was sent already.
 
-    `cause` names the alert. It is sent at its best time or, if that is past, as `slots.send_time_ms` says.
+    A skip is yielded instead if a reminder or a pending alert says the same. `cause` names the alert. It is
+    sent at its best time or, if that is past, as `slots.send_time_ms` says.
     """
     if _was_notified(
         task.id, cause, context, since_ms=_earliest_sent_ms(deadline, deadline.at_ms - before_ms)
@@ -164,7 +165,7 @@ def _alert_before(
         now_ms=context.now_ms,
         deadline_ms=deadline.at_ms,
     )
-    yield from _alert_unless_reminded(task, deadline, context, cause, due_ms)
+    yield from _alert_or_skip(task, deadline, context, cause, due_ms)
 
 
 def _ideal_ms(deadline: Deadline, before_ms: int, hours: Hours) -> int:
@@ -182,8 +183,9 @@ def _ideal_ms(deadline: Deadline, before_ms: int, hours: Hours) -> int:
 def _today_alert(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterator[Step]:
     """Yield the alert on the morning of the day of a whole-day deadline, or at once if the morning is past.
 
-    A skip if a reminder or a pending alert says the same. Nothing is yielded if it was sent, or the alert of
-    the day before was sent on this day, which begins at `deadline.at_ms`.
+    The present time must be on that day, which begins at `deadline.at_ms`. A skip is yielded instead if a
+    reminder or a pending alert says the same; nothing if it was sent, or if the alert of the day before was
+    sent on this day.
     """
     if _was_notified(task.id, TODAY, context, since_ms=_earliest_sent_ms(deadline, deadline.at_ms)):
         return
@@ -191,13 +193,14 @@ def _today_alert(task: BoardTask, deadline: Deadline, context: AlertContext) -> 
     if _was_notified(task.id, DAY_BEFORE, context, since_ms=deadline.at_ms):
         return
     morning_ms = context.hours.moment(context.hours.day_of(context.now_ms), MORNING)
-    yield from _alert_unless_reminded(task, deadline, context, TODAY, max(morning_ms, context.now_ms))
+    yield from _alert_or_skip(task, deadline, context, TODAY, max(morning_ms, context.now_ms))
 
 
 def _overdue_alert(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterator[Step]:
-    """Yield the alert that the deadline has passed; a skip if people were asked about it since.
+    """Yield the alert about a deadline that has passed, as the caller has checked.
 
-    Nothing is yielded if it was sent, or the deadline passed long ago.
+    A skip is yielded instead if people were asked about it since, or a pending alert says the same; nothing
+    if it was sent, or the deadline passed long ago.
     """
     # The end of the deadline's day, or its time.
     over_ms = slots.end_ms(deadline, context.hours)
@@ -212,17 +215,18 @@ def _overdue_alert(task: BoardTask, deadline: Deadline, context: AlertContext) -
         return
     # A whole day ends at midnight, when nobody wants the alert: it comes in the morning.
     ideal_ms = over_ms if deadline.is_timed else context.hours.moment(context.hours.day_of(over_ms), MORNING)
-    yield from _alert_unless_reminded(
+    yield from _alert_or_skip(
         task, deadline, context, OVERDUE, _after_quiet_ms(max(ideal_ms, context.now_ms), context)
     )
 
 
-def _alert_unless_reminded(
+def _alert_or_skip(
     task: BoardTask, deadline: Deadline, context: AlertContext, cause: str, due_ms: int
 ) -> Iterator[Step]:
     """Yield the alert `cause` about a deadline, due at `due_ms`.
 
-    Yield a skip instead if a reminder on the same day, or a pending alert, says the same.
+    Steps follow that close open questions with the same purpose which nobody was shown, but not after an
+    overdue alert. Yield only a skip if a reminder on the same day, or a pending alert, says the same.
     """
     if cause in (DAY_BEFORE, TODAY) and _has_reminder(task.id, context, due_ms=due_ms):
         yield Skip(row_id=task.id, what=cause, why="a reminder says it")
@@ -255,10 +259,10 @@ def _was_notified(row_id: str, cause: str, context: AlertContext, *, since_ms: i
 
     `row_id` is the id of the task or question that it is about, `cause` the rule that makes it.
     """
-    # `AlertHistory.delivered` has no alerts that the rules cancelled.
+    # `AlertHistory.alerts` has no alerts that the rules cancelled.
     return any(
         row.cause == cause and (row.delivered_ms or row.cancelled_ms or 0) >= since_ms
-        for row in context.past.delivered.get(row_id, ())
+        for row in context.past.alerts.get(row_id, ())
     )
 
 
@@ -274,7 +278,7 @@ def _has_reminder(task_id: str, context: AlertContext, *, due_ms: int) -> bool:
     """
     moments = [row.due_ms for row in context.pending.get(task_id, ()) if is_reminder(row.cause)]
     moments += [
-        row.delivered_ms or 0 for row in context.past.delivered.get(task_id, ()) if is_reminder(row.cause)
+        row.delivered_ms or 0 for row in context.past.alerts.get(task_id, ()) if is_reminder(row.cause)
     ]
     return any(context.hours.day_of(at_ms) == context.hours.day_of(due_ms) for at_ms in moments)
 
@@ -464,10 +468,10 @@ def text_of(
 
 
 def says_overdue(cause: str | None, task: BoardTask | None, hours: Hours, *, now_ms: int) -> bool:
-    """Return whether the rules send an overdue alert about a task now, so that an older alert is needless.
+    """Return whether an expired alert needs no report, as the rules send an overdue alert about its task now.
 
-    `cause` is the rule that made the older one, None if a person or an agent set it; `task` is the task that
-    it is about, None for none. Only alerts about deadlines are replaced in this way.
+    `cause` is the rule that made the expired alert, None if a person or an agent set it; `task` is the task
+    that it is about, None for none. Only an alert about a deadline is replaced in this way.
     """
     if cause not in ABOUT_DEADLINES or task is None or task.deadline is None:
         return False
@@ -475,12 +479,13 @@ def says_overdue(cause: str | None, task: BoardTask | None, hours: Hours, *, now
 
 
 def is_outdated(cause: str | None, task: BoardTask, *, since_ms: int) -> bool:
-    """Return whether a change of a task after `since_ms` makes a notification about it pointless.
+    """Return whether a task has changed so that a notification about it, made at `since_ms`, is pointless.
 
-    `cause` is the rule that made the notification, None if none did. A change makes only those notifications
-    pointless that ask about a silent or a blocked task.
+    `cause` is the rule that made the notification, None if none did. One about a silent task is pointless if
+    the task was updated since or is not active any more; one about a blocked task, if the block ended or
+    another began since. All others keep their point.
     """
-    if cause in (SILENT, STAGNANT):
+    if cause in (SILENT, STAGNANT):  # STAGNANT: silent for longer
         return task.last_update_ms > since_ms or task.status is not BoardTaskStatus.ACTIVE
     return cause == BLOCKED and (task.blocked_ms is None or task.blocked_ms > since_ms)
 

@@ -107,7 +107,7 @@ class RulePlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveredAlert:
+class PastAlert:
     """A notification that was delivered, or cancelled but not by the rules, with the fields that they use."""
 
     type: NotificationType
@@ -124,7 +124,7 @@ class AlertHistory:
     """A task's id and a question type → the time (epoch ms) when such a question was last shown or ended."""
     settled: Mapping[tuple[str, QuestionType], int] = field(default_factory=dict)
     """The same keys → the time (epoch ms) when it was last answered, or closed by a person or agent."""
-    delivered: Mapping[str, tuple[DeliveredAlert, ...]] = field(default_factory=dict)
+    alerts: Mapping[str, tuple[PastAlert, ...]] = field(default_factory=dict)
     """The alerts that were delivered, or cancelled but not by the rules, by the id of their task or question.
 
     An alert about both is listed under both ids.

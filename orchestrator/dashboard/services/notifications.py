@@ -286,7 +286,7 @@ async def cancel_orphans(ctx: ServiceContext) -> int:
 
 
 async def withdraw_alerts(ctx: ServiceContext, reminder: Notification) -> int:
-    """Cancel the rules' pending alerts about a task's deadline that are due on the day of a reminder.
+    """Cancel the worker's pending alerts about a task's deadline that are due on the day of a reminder.
 
     The `reminder` is about the same task, so an alert on that day would repeat it. Return how many alerts
     there were.
@@ -294,8 +294,9 @@ async def withdraw_alerts(ctx: ServiceContext, reminder: Notification) -> int:
     assert reminder.task_id is not None
     cancelled = 0
     for row in await board_notifications.open_of_task(ctx.tx, ctx.folder, reminder.task_id):
-        is_of_rules = row.type is NotificationType.DEADLINE_ALERT and row.created_by is Actor.WORKER
-        if is_of_rules and _due_day(ctx, row) == _due_day(ctx, reminder):
+        # The worker's rules and its model both act as `Actor.WORKER`.
+        is_of_worker = row.type is NotificationType.DEADLINE_ALERT and row.created_by is Actor.WORKER
+        if is_of_worker and _due_day(ctx, row) == _due_day(ctx, reminder):
             await _cancel(ctx, row, REMINDER_SET)
             cancelled += 1
     return cancelled
@@ -304,9 +305,9 @@ async def withdraw_alerts(ctx: ServiceContext, reminder: Notification) -> int:
 async def forget_deadline(ctx: ServiceContext, task: BoardTask, *, new_deadline: str) -> int:
     """Cancel the pending alerts and reminders about a task's deadline, which was moved; return how many.
 
-    Pending alerts that a person or an agent scheduled without a cause stay. All alerts and reminders that
-    were delivered or cancelled are marked, so that they no longer count for the rules. `new_deadline` is the
-    new one as text, for the reason.
+    Pending alerts that a person or an agent scheduled without a cause stay. Alerts and reminders that were
+    delivered or cancelled earlier are marked, so that they no longer count for the rules; those cancelled now
+    do not count because of their reason, which names `new_deadline`, the new one as text.
     """
     rows = [
         row

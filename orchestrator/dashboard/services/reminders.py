@@ -302,7 +302,7 @@ def _is_reminder(task: ScheduledTask) -> bool:
 
 
 def _repeating_view(task: ScheduledTask) -> ReminderView:
-    """Return the view that shows people a scheduled task as a reminder; the task only repeats a sentence.
+    """Return the view of a repeating reminder, which is stored as a scheduled task (see `_is_reminder`).
 
     Its id is the task's. A paused one is not sent until it is resumed; `repeats` says that it is paused.
     """

@@ -98,7 +98,8 @@ async def update(ctx: ServiceContext, task_id: str, changes: TaskChanges) -> Too
     If the task ends, all of them are closed or cancelled.
 
     Raises:
-        ToolRefused: there is no such task, it changed since the caller was shown it, or a value does not fit.
+        ToolRefused: nothing is to be changed, there is no such task, the caller was never shown it as it is
+            now, or a value does not fit.
     """
     fields = changes.fields()
     if not fields:

@@ -25,7 +25,7 @@ MAX_CHARS = 100_000
 NONE_SCHEDULED = "No notifications are scheduled."
 _ROW_START = re.compile(r"^(?:- )?\*\*", re.MULTILINE)
 """Matches the start of each row, before its id; texts of people are never at the start of a line."""
-_RANK = {Priority.LOW: 0, Priority.MEDIUM: 1, Priority.HIGH: 2}
+_IMPORTANCE = {Priority.LOW: 0, Priority.MEDIUM: 1, Priority.HIGH: 2}
 
 
 def render(snapshot: BoardSnapshot, *, now_ms: int, zone: ZoneInfo, limit: int = MAX_CHARS) -> str:
@@ -64,7 +64,8 @@ def _sections(
 ) -> str:
     """Return the sections on tasks, questions and notifications of a dashboard.
 
-    `today` is the day in `zone`. The contexts of the rows with ids in `without` are left out.
+    `today` is the day in `zone`. For tasks and questions with ids in `without`, the field `context` is left
+    out, which shortens the text.
     """
     sections = []
     if tasks:
@@ -178,7 +179,7 @@ def _ids_without_context(
     rows = [row for row in all_rows if row.context]
     # Among rows of one priority, the last in the summary go first: sorting leaves equal rows in their order.
     rows.reverse()
-    rows.sort(key=lambda row: _RANK[row.priority])
+    rows.sort(key=lambda row: _IMPORTANCE[row.priority])
     chosen_ids: set[str] = set()
     for row in rows:
         if chars <= 0:

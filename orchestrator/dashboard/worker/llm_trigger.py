@@ -28,10 +28,11 @@ class BoardDigest:
     def of(cls, snapshot: BoardSnapshot, to_judge: Sequence[str]) -> BoardDigest:
         """Return the hashes of a dashboard.
 
-        `to_judge` are the cases that rules cannot decide, as `kind:id`.
+        `to_judge` are the cases that rules cannot decide, as `kind:id`; each unread answer is one. Without
+        any, their hash is empty.
         """
         content = [_judged_fields(task) for task in sorted(snapshot.tasks, key=lambda task: task.id)]
-        # With the times of the answers, so that an answer which replaces another one is a new case.
+        # With the times of the unread answers, so that an answer which replaces another is a new case.
         cases: list[object] = [*to_judge, *(question.answered_ms for question in snapshot.answered)]
         return cls(content_hash=_hash(content), cases_hash=_hash(cases) if to_judge else "")
 

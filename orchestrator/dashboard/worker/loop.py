@@ -16,7 +16,7 @@ from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.services import tasks
 from orchestrator.dashboard.services.context import ServiceContext
 from orchestrator.dashboard.views import board
-from orchestrator.dashboard.worker import cycle, llm_trigger
+from orchestrator.dashboard.worker import llm_trigger, rules_pass
 from orchestrator.dashboard.worker.llm_trigger import PASSES_PER_PERIOD, BoardDigest
 from orchestrator.domain.dashboard import Actor, BoardSnapshot, Caller, Dashboard
 from orchestrator.domain.errors import BadRequest, NoDashboard, StoreError
@@ -33,7 +33,7 @@ SWEEP_SECONDS = 30.0
 CLOCK_SLACK_MS = 60_000
 """Milliseconds by which time servers may correct the clock without another pass of the rules."""
 RETENTION_MS = 30 * 24 * 3_600_000
-"""Milliseconds for which the record of a cycle is retained."""
+"""Milliseconds for which the record of a pass is retained."""
 PASS_EVENTS = ("turn.answered", "turn.failed", "dashboard.changed", "command.dashboard", "group.configured")
 """Events after which a pass may have work: a turn ended, or a task or perhaps a group's zone changed."""
 NO_MODEL = "no model is configured for this group"
@@ -168,8 +168,8 @@ class WorkerLoop:
     async def _boards_to_compare(self, tx: Tx) -> tuple[str, list[Group], list[Dashboard]]:
         """Return the revision of the groups, all groups, and the dashboards whose time zone may be outdated.
 
-        This runs at each pass, and zones hardly ever change: as long as no group does, only the dashboards
-        that have no zone yet are returned. Without such dashboards, no groups are returned either.
+        If no group has changed since the last comparison, only the dashboards that have no zone yet are
+        returned, for this runs at each pass. Without dashboards to compare, no groups are returned either.
         """
         revision = await groups.revision(tx)
         if revision == self._compared_revision:
@@ -183,7 +183,7 @@ class WorkerLoop:
         """Run the rules over one dashboard, queue a model's turn if it is needed, and set the next pass.
 
         Nothing happens if the group has no dashboard. If the group itself is gone, or the mode does nothing,
-        only the next pass is set.
+        no rules run and no turn is queued.
         """
         async with self._database.transaction() as tx:
             dashboard = await dashboards.get(tx, folder)
@@ -193,7 +193,7 @@ class WorkerLoop:
             if group is not None and self._ports.mode.does_anything:
                 await self._run_pass(tx, dashboard, group)
             await self._note_pass(tx, folder)
-            # Again, because the next time was just set and a deadline may come before it.
+            # The regular time was just set; a deadline may need a pass before it.
             await dashboards.hasten_rules(tx)
         self._wakeups.notifications.set()
         self._wakeups.lanes.set()
@@ -203,15 +203,15 @@ class WorkerLoop:
         """Record that a pass over a dashboard has failed, and when it is tried again: not at once."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
-            cycle_id = await worker_cycles.begin(tx, folder, "rules", trigger={}, now_ms=now_ms)
-            await worker_cycles.end(tx, cycle_id, "error", detail={}, error=reason, now_ms=now_ms)
+            pass_id = await worker_cycles.begin(tx, folder, "rules", trigger={}, now_ms=now_ms)
+            await worker_cycles.end(tx, pass_id, "error", detail={}, error=reason, now_ms=now_ms)
             await self._note_pass(tx, folder)
 
     async def _note_pass(self, tx: Tx, folder: Folder) -> None:
         """Set the time of the next pass over a dashboard, and delete records older than `RETENTION_MS`."""
         now_ms = self._clock.now_ms()
         await dashboards.note_rules(tx, folder, now_ms=now_ms, next_ms=now_ms + self._ports.beat_ms)
-        await worker_cycles.forget_cycles(tx, folder, before_ms=now_ms - RETENTION_MS)
+        await worker_cycles.forget_passes(tx, folder, before_ms=now_ms - RETENTION_MS)
 
     async def _run_pass(self, tx: Tx, dashboard: Dashboard, group: Group) -> None:
         """Run the rules over a dashboard, and queue a model's turn if one is needed."""
@@ -223,7 +223,7 @@ class WorkerLoop:
 
     async def _run_rules(
         self, tx: Tx, group: Group, snapshot: BoardSnapshot, *, why: str = "heartbeat"
-    ) -> cycle.CycleReport:
+    ) -> rules_pass.PassReport:
         """Run the rules over a dashboard and return a report of this pass.
 
         In a mode in which the rules change nothing, the steps are only planned. `why` is recorded as the
@@ -232,14 +232,14 @@ class WorkerLoop:
         now_ms = self._clock.now_ms()
         hours = self._ports.hours_of(group)
         if not self._ports.mode.applies_rules:
-            return await cycle.preview(tx, snapshot, hours, now_ms=now_ms)
+            return await rules_pass.preview(tx, snapshot, hours, now_ms=now_ms)
         ctx = self._ports.service_context(tx, group, Caller(actor=Actor.WORKER, now_ms=now_ms))
-        return await cycle.apply(ctx, snapshot, hours, why=why)
+        return await rules_pass.apply(ctx, snapshot, hours, why=why)
 
     # The model
 
     async def _ask_model_if_needed(
-        self, tx: Tx, dashboard: Dashboard, group: Group, report: cycle.CycleReport
+        self, tx: Tx, dashboard: Dashboard, group: Group, report: rules_pass.PassReport
     ) -> None:
         """Queue a model's turn if the dashboard needs one and none is open."""
         now_ms = self._clock.now_ms()
@@ -269,7 +269,7 @@ class WorkerLoop:
             turn_id = await worker_cycles.open_model_turn(tx, group.folder)
             if turn_id is None and self._ports.has_model(group):
                 now_ms = self._clock.now_ms()
-                report = await cycle.preview(tx, snapshot, self._ports.hours_of(group), now_ms=now_ms)
+                report = await rules_pass.preview(tx, snapshot, self._ports.hours_of(group), now_ms=now_ms)
                 to_judge = report.plan.to_judge
                 digest = BoardDigest.of(snapshot, to_judge)
                 turn_id = await self.ask_model(tx, group, digest, why="by hand", to_judge=to_judge)
@@ -291,9 +291,9 @@ class WorkerLoop:
             await self._note_no_model(tx, group, digest)
             return None
         turn_id = await self._ports.queue(tx, group, now_ms=now_ms)
-        # The digest is stored with the cycle: the model has judged the dashboard as it was at the question,
+        # The digest is stored with the record: the model has judged the dashboard as it was at the question,
         # not as it is at the answer.
-        trigger = {"why": why, "to_judge": list(to_judge[: cycle.MAX_NOTED]), "digest": str(digest)}
+        trigger = {"why": why, "to_judge": list(to_judge[: rules_pass.MAX_NOTED]), "digest": str(digest)}
         await worker_cycles.begin(tx, group.folder, "llm", trigger=trigger, turn_id=turn_id, now_ms=now_ms)
         log.info("Worker Agent: model asked", group=group.folder, why=why, turn=turn_id)
         return turn_id
@@ -312,14 +312,14 @@ class WorkerLoop:
         )
         if self._ports.mode.applies_rules:
             return
-        cycle_id = await worker_cycles.begin(tx, group.folder, "llm", trigger={}, now_ms=now_ms)
-        await worker_cycles.end(tx, cycle_id, "error", detail={}, error=NO_MODEL, now_ms=now_ms)
+        pass_id = await worker_cycles.begin(tx, group.folder, "llm", trigger={}, now_ms=now_ms)
+        await worker_cycles.end(tx, pass_id, "error", detail={}, error=NO_MODEL, now_ms=now_ms)
         log.error("Worker Agent: nothing keeps this dashboard up", group=group.folder, reason=NO_MODEL)
 
     async def _settle_models(self) -> None:
         """Record how the turns ended in which models updated dashboards; for a failed one, run the rules."""
         # Read from the store and not from events, so a turn that ended while the host was down counts too.
-        for ended in await self._database.read(worker_cycles.ended_model_cycles):
+        for ended in await self._database.read(worker_cycles.ended_model_passes):
             try:
                 async with self._database.transaction() as tx:
                     await self._settle(tx, ended)
@@ -327,16 +327,16 @@ class WorkerLoop:
                 raise
             except Exception as error:
                 log.exception("Worker Agent: a turn's end cannot be recorded", group=ended.folder)
-                await self._note_unsettled(ended, f"{type(error).__name__}: {error}")
+                await self._note_unrecorded(ended, f"{type(error).__name__}: {error}")
 
-    async def _note_unsettled(self, ended: worker_cycles.EndedCycle, reason: str) -> None:
-        """Record that a model's turn has ended, and why its results could not be recorded."""
+    async def _note_unrecorded(self, ended: worker_cycles.EndedPass, reason: str) -> None:
+        """End the record of a model's turn as an error: `reason` says why its results were not recorded."""
         async with self._database.transaction() as tx:
             detail = {"turn": ended.turn_id}
             now_ms = self._clock.now_ms()
-            await worker_cycles.end(tx, ended.cycle_id, "error", detail=detail, error=reason, now_ms=now_ms)
+            await worker_cycles.end(tx, ended.pass_id, "error", detail=detail, error=reason, now_ms=now_ms)
 
-    async def _settle(self, tx: Tx, ended: worker_cycles.EndedCycle) -> None:
+    async def _settle(self, tx: Tx, ended: worker_cycles.EndedPass) -> None:
         """Record how a turn ended in which a model updated a dashboard.
 
         If it failed, run the rules instead. If the dashboard or its group is gone, only the end is recorded.
@@ -355,17 +355,18 @@ class WorkerLoop:
         if is_answered:
             outcome = "action" if detail.get("changed") else "noop"
         error = None if is_answered else ended.reason
-        await worker_cycles.end(tx, ended.cycle_id, outcome, detail=detail, error=error, now_ms=now_ms)
+        await worker_cycles.end(tx, ended.pass_id, outcome, detail=detail, error=error, now_ms=now_ms)
         log.info("Worker Agent: model done", group=ended.folder, outcome=outcome, turn=ended.turn_id)
 
     async def _note_judged(
-        self, tx: Tx, ended: worker_cycles.EndedCycle, dashboard: Dashboard
+        self, tx: Tx, ended: worker_cycles.EndedPass, dashboard: Dashboard
     ) -> dict[str, Any]:
         """Record that a model has judged a dashboard in a turn that ended well.
 
-        Answers that the model was shown count as read, unless they were replaced since. The digest of the
-        dashboard that counts as judged is stored: with the model's own changes, or, if others changed a task
-        during the turn, as the model was shown it. Return the details for the record of the turn.
+        Answers that the model was shown count as read, unless they were replaced since. A digest of what
+        counts as judged is stored: of the dashboard as it is now, but, if others changed a task during the
+        turn, as the model was shown it; and of the cases that the model was asked about. Return the details
+        for the record of the turn.
         """
         now_ms = self._clock.now_ms()
         for question_id in await worker_cycles.shown_answers(tx, ended.turn_id):
@@ -389,7 +390,7 @@ class WorkerLoop:
         return {"changed": await worker_cycles.changed_by(tx, ended.turn_id)}
 
     async def _run_rules_instead(
-        self, tx: Tx, ended: worker_cycles.EndedCycle, group: Group, dashboard: Dashboard
+        self, tx: Tx, ended: worker_cycles.EndedPass, group: Group, dashboard: Dashboard
     ) -> dict[str, Any]:
         """Run the rules over a dashboard in place of a model whose turn failed.
 

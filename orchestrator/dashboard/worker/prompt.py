@@ -52,7 +52,8 @@ def instructions(own_text: str | None, hours: Hours, *, cap: int) -> str:
 async def first_prompt(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, now_ms: int) -> str:
     """Return the prompt of a turn in which a model updates a group's dashboard.
 
-    The state of the dashboard that it shows is recorded as seen by the turn.
+    The state of the dashboard that it shows is recorded as seen by the turn. If the dashboard is gone by now,
+    the prompt is only the duties.
     """
     snapshot = await board.snapshot(tx, folder)
     if snapshot is None:

@@ -141,11 +141,12 @@ async def temporary_destinations(tx: Tx, folder: Folder, *, now_ms: int) -> list
 
 
 async def end_decisions(tx: Tx, folder: Folder, kind: ApprovalKind, subject: str, *, now_ms: int) -> None:
-    """End at once the temporary decisions and the permanent refusal about a subject, such as `host:port`.
+    """End at once the temporary approvals and all refusals of a subject, such as `host:port`.
 
-    Permanent approvals stay, and so do decisions about single tool calls.
+    A permanent approval stays, and so do decisions about single tool calls.
     """
-    # Only a decision about a single tool call has a call hash.
+    # A permanent refusal has an `expires_ms`, too: `NEVER_EXPIRES_MS`. Only a decision about a single tool
+    # call has a call hash.
     await tx.execute(
         """
         UPDATE approvals SET expires_ms = :now

@@ -82,8 +82,8 @@ async def claim(
     ended.
 
     A claim keeps other dispatchers from sending the notification until `until_ms` (epoch ms); `token`
-    identifies it. `text` is `notification.message` as the chat gets it, for example with "(late)". In the
-    notification's row `notification.message` replaces the stored text, and one more attempt is counted. If
+    identifies it. `text` is `notification.message` as the chat gets it, for example with "(late)". The
+    notification's row gets `notification.message` itself, and one more attempt is counted. If
     the notification asks a question with options, `poll` is stored for its message. A notification that was
     tried before keeps its message id; if its message is already on its way, that is left unchanged. The
     message is not sent before the end of a pause that the messenger has asked for.
@@ -119,8 +119,8 @@ async def claim(
         now_ms=now_ms,
     )
     if not is_new:
-        # An earlier attempt failed and its message is held, or was skipped because the notification had
-        # ended, and that was undone: it becomes due again, with the present text.
+        # An earlier attempt failed and its message is held; or the notification had ended, so its message was
+        # skipped, and an undo has opened the notification again. The message becomes due again.
         revived = await tx.execute(
             """
             UPDATE outbox SET text = :text, state = 'pending',
@@ -217,10 +217,9 @@ async def _requester_of(tx: Tx, notification: Notification) -> str | None:
 async def extend_claim(tx: Tx, notification: Notification, *, text: str, until_ms: int) -> bool:
     """Extend a claim on a notification until `until_ms` (epoch ms), while its message waits in the outbox.
 
-    Until then, no other dispatcher sends it. Return False, and change nothing, when no message waits. While
-    the message is queued whole and not being sent, its text is replaced by `text`, which is
-    `notification.message` as the chat gets it; and the text in the notification's row by
-    `notification.message`.
+    Until then, no other dispatcher sends it. Return False, and change nothing, when no message waits. If
+    the message is in one part and not being sent, its text becomes `text`, for example with "(late)", and the
+    notification's row gets `notification.message`, which is the text without such additions.
     """
     cursor = await tx.execute(
         """
@@ -294,12 +293,13 @@ async def hold(tx: Tx, outgoing: Outgoing, *, error: str, not_before_ms: int | N
 
 
 async def hurry(tx: Tx, patterns: Sequence[str], *, now_ms: int) -> None:
-    """Make messages and notifications due now in chats whose address matches one of `patterns`.
+    """Make messages and notifications whose last attempt failed due now: their messenger is connected again.
 
-    They wait for their next attempt after one that failed. The patterns are those of SQL's LIKE. The
-    messenger of these chats is connected again, so only the end of a pause that it asked for is waited for.
+    They are those in chats whose address matches one of `patterns`, which are those of SQL's LIKE. If the
+    messenger has asked for a pause, they are due at its end.
     """
     await outbox.hurry(tx, patterns, now_ms=now_ms)
+    # After a failed attempt a notification's message is held: the notification's row has the next attempt.
     await tx.execute(
         f"""
         UPDATE notifications SET next_attempt_ms = max(?, ifnull(

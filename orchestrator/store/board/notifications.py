@@ -65,7 +65,7 @@ async def listed(
     limit.
     """
     if folder is not None and len(statuses) != 1:
-        # One query per status: each yields rows in the order of its index, so nothing is sorted.
+        # One query per status: each finds its rows in the order of an index, so SQLite sorts none.
         notifications = [
             notification
             for status in statuses or NotificationStatus

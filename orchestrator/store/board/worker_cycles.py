@@ -1,4 +1,7 @@
-"""`worker_cycles`: the passes of the dashboards' background worker, and the turns of its model."""
+"""`worker_cycles`: the passes of the dashboards' background worker, and the turns of its model.
+
+These are no cycles of an agent's loop.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ async def begin(
 
 async def end(
     tx: Tx,
-    cycle_id: int,
+    pass_id: int,
     outcome: str,
     *,
     detail: Mapping[str, Any],
@@ -52,7 +55,7 @@ async def end(
     """
     await tx.execute(
         "UPDATE worker_cycles SET ended_ms = ?, outcome = ?, detail_json = ?, error = ? WHERE id = ?",
-        (now_ms, outcome, json.dumps(dict(detail), ensure_ascii=False), error, cycle_id),
+        (now_ms, outcome, json.dumps(dict(detail), ensure_ascii=False), error, pass_id),
     )
 
 
@@ -68,10 +71,10 @@ _TABLES_WITH_CHANGED_TURN = ("dashboard_tasks", "questions", "notifications")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndedCycle:
+class EndedPass:
     """A pass of a model whose turn has ended, while the end of the pass itself is not recorded yet."""
 
-    cycle_id: int
+    pass_id: int
     folder: Folder
     turn_id: int
     state: TurnState
@@ -110,7 +113,7 @@ async def open_model_turn(tx: Tx, folder: Folder) -> int | None:
     return row["turn_id"] if row else None
 
 
-async def ended_model_cycles(tx: Tx) -> list[EndedCycle]:
+async def ended_model_passes(tx: Tx) -> list[EndedPass]:
     """Return the models' passes whose turn has ended but which are not recorded as ended, oldest first."""
     rows = await tx.execute_fetchall(
         """
@@ -120,8 +123,8 @@ async def ended_model_cycles(tx: Tx) -> list[EndedCycle]:
         """
     )
     return [
-        EndedCycle(
-            cycle_id=row["id"],
+        EndedPass(
+            pass_id=row["id"],
             folder=Folder(row["group_folder"]),
             turn_id=row["turn_id"],
             state=TurnState(row["state"]),
@@ -173,7 +176,7 @@ async def shown_answers(tx: Tx, turn_id: int) -> list[str]:
     return [row["row_id"] for row in rows]
 
 
-async def forget_cycles(tx: Tx, folder: Folder, *, before_ms: int) -> int:
+async def forget_passes(tx: Tx, folder: Folder, *, before_ms: int) -> int:
     """Delete the passes of the worker over a group's dashboard that have ended and began before `before_ms`.
 
     Return how many were deleted.

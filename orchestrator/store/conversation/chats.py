@@ -108,34 +108,34 @@ async def members_of(tx: Tx, chat_jid: ChatJid) -> list[ChatMember]:
     ]
 
 
-def _cursor_key(channel: str) -> str:
-    """Return the key in the table `router_state` of a channel's position in its messenger's stream."""
-    return f"channel:{channel}"
+def _cursor_key(name: str) -> str:
+    """Return the key in the table `router_state` of the value that a channel stores under a name."""
+    return f"channel:{name}"
 
 
-async def cursor(tx: Tx, channel: str) -> str | None:
-    """Return the value that was stored with `set_cursor` under the name `channel`, or None.
+async def cursor(tx: Tx, name: str) -> str | None:
+    """Return the value that a channel has stored with `set_cursor` under a name, or None.
 
     Under the channel's own name, it is the position in its messenger's stream up to which everything is
     stored.
     """
-    result = await tx.execute("SELECT value FROM router_state WHERE key = ?", (_cursor_key(channel),))
+    result = await tx.execute("SELECT value FROM router_state WHERE key = ?", (_cursor_key(name),))
     row = await result.fetchone()
     return str(row["value"]) if row else None
 
 
-async def set_cursor(tx: Tx, channel: str, value: str) -> None:
-    """Store the position in a messenger's stream up to which the channel has stored all messages.
+async def set_cursor(tx: Tx, name: str, value: str) -> None:
+    """Store a value of a channel under a name.
 
-    A channel may store other texts, too, such as an update that has to wait: then `channel` is a name that
-    the channel has made for that text.
+    Under the channel's own name, it is the position in its messenger's stream up to which everything is
+    stored. Under other names it is any text that the channel needs later, such as an update that waits.
     """
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (:key, :value)
         ON CONFLICT (key) DO UPDATE SET value = :value
         """,
-        {"key": _cursor_key(channel), "value": value},
+        {"key": _cursor_key(name), "value": value},
     )
 
 
@@ -152,6 +152,6 @@ async def cursors_of(tx: Tx, prefix: str) -> dict[str, str]:
     return {row["key"].removeprefix(key): row["value"] for row in rows}
 
 
-async def forget_cursor(tx: Tx, channel: str) -> None:
-    """Delete the value that was stored with `set_cursor` under the name `channel`, if there is one."""
-    await tx.execute("DELETE FROM router_state WHERE key = ?", (_cursor_key(channel),))
+async def forget_cursor(tx: Tx, name: str) -> None:
+    """Delete the value that was stored with `set_cursor` under a name, if there is one."""
+    await tx.execute("DELETE FROM router_state WHERE key = ?", (_cursor_key(name),))

@@ -83,15 +83,15 @@ async def add_imported(
     return max(0, cursor.rowcount)  # it is -1 if there were no messages
 
 
-async def import_note(tx: Tx, key: str) -> str | None:
-    """Return the note that an earlier import of messages left under `key`, or None."""
+async def import_value(tx: Tx, key: str) -> str | None:
+    """Return the value that an earlier import stored under `key`, such as the folder of a group; or None."""
     cursor = await tx.execute("SELECT value FROM router_state WHERE key = ?", (_KEY + key,))
     row = await cursor.fetchone()
     return str(row["value"]) if row else None
 
 
-async def set_import_note(tx: Tx, key: str, value: str) -> None:
-    """Store a note under `key` that tells the next import of messages how far this one came."""
+async def set_import_value(tx: Tx, key: str, value: str) -> None:
+    """Store a value under `key` for later imports, such as the folder of the group that was imported."""
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (:key, :value)

@@ -323,7 +323,7 @@ async def requests_of(tx: Tx, turn_id: TurnId, *, limit: int) -> list[Message]:
 
 
 async def questions_in_groups(tx: Tx, *, only_running: bool) -> dict[TurnId, Message]:
-    """Return the last message that each started, unfinished turn in a group chat answers, keyed by turn.
+    """Map each turn in a group chat that was started and has not ended to the last message it answers.
 
     With `only_running`, only turns that run now are included, else also those that wait for another attempt.
     Messages of programs that came through a hook are left out.
@@ -381,8 +381,8 @@ async def asker_of(tx: Tx, *turn_ids: TurnId | int | None) -> str | None:
     return None
 
 
-async def author(tx: Tx, chat_jid: ChatJid, sender: str) -> ChatMember | None:
-    """Return the person with this address by their present name in a group chat, as a member to mention.
+async def member_to_mention(tx: Tx, chat_jid: ChatJid, sender: str) -> ChatMember | None:
+    """Return the person with the address `sender` as a group chat's member, with their newest name there.
 
     None if they never wrote in the chat, if it is a chat of two people, or for a program behind a hook.
     """
@@ -401,10 +401,10 @@ async def author(tx: Tx, chat_jid: ChatJid, sender: str) -> ChatMember | None:
 
 
 async def to_quote(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> Message | None:
-    """Return the first request of a turn, if the next reply of the turn is to quote it, else None.
+    """Return the first message that a turn answers, if the turn's next reply is to quote it, else None.
 
-    It is quoted when something was written in the chat after the request and after the last message that Andy
-    sent in the turn. A request from another chat, or of a program that wrote through a hook, is never quoted.
+    It is quoted when something was written in the chat after it and after the last message that Andy sent in
+    the turn. A message from another chat, or of a program that wrote through a hook, is never quoted.
     """
     requests = await requests_of(tx, turn_id, limit=1)
     if not requests or requests[0].chat_jid != chat_jid or is_hook(requests[0].sender):

@@ -435,8 +435,8 @@ class FirstTry:
 async def note_try(tx: Tx, message_id: MessageId, *, note: str, now_ms: int) -> FirstTry | None:
     """Return the first attempt to send a message; if there was none, record this one and return None.
 
-    `note` is the channel's note about the attempt: the login that made it, or the parts that were
-    sent, which is empty at first.
+    `note` is the channel's note about the attempt: Matrix notes its login, Telegram the parts that were sent,
+    at first an empty text.
     """
     cursor = await tx.execute("SELECT tried_by, tried_ms FROM outbox WHERE message_id = ?", (message_id,))
     row = await cursor.fetchone()

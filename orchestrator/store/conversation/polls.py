@@ -49,9 +49,9 @@ _VOTE_MAPPER = RowMapper(
 async def add(tx: Tx, poll: Poll) -> None:
     """Store a poll whose message is in the outbox.
 
-    If the message has a poll already, only the poll's question is replaced.
+    If the message has a poll already, only the text of the poll's question is replaced.
     """
-    # A question of the dashboard that is sent once more keeps its message, and so its poll.
+    # A dashboard question that is sent once more, perhaps in other words, keeps its message and its poll.
     row = _MAPPER.values(poll)
     await tx.execute(
         f"{_MAPPER.insert_sql(row)} ON CONFLICT (message_id) DO UPDATE SET question = excluded.question", row
@@ -85,8 +85,8 @@ async def ended_in(tx: Tx, turn_id: TurnId) -> list[Poll]:
     return await _MAPPER.fetch_all(tx, "SELECT * FROM polls WHERE end_turn = ? ORDER BY id", (turn_id,))
 
 
-async def open_text_of(tx: Tx, chat_jid: ChatJid, *, since_ms: int) -> Poll | None:
-    """Return the newest open poll that was sent to a chat as a numbered text since `since_ms`, or None.
+async def newest_sent_as_text(tx: Tx, chat_jid: ChatJid, *, since_ms: int) -> Poll | None:
+    """Return the newest open poll since `since_ms` that a chat was sent as a numbered text, or None.
 
     Messengers without polls get one as text, and people answer with the number of an option.
     """
@@ -117,7 +117,7 @@ async def ended_by(tx: Tx, now_ms: int) -> list[Poll]:
 
 
 async def to_close(tx: Tx) -> list[Poll]:
-    """Return the polls with a time limit that have ended, but are not yet closed in their messenger."""
+    """Return the ended polls with a time limit (`ends_ms`) that are not yet closed in their messenger."""
     return await _MAPPER.fetch_all(
         tx,
         "SELECT * FROM polls WHERE ended_ms IS NOT NULL AND ends_ms IS NOT NULL AND closed_ms IS NULL"

@@ -38,9 +38,8 @@ async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Messa
     - imported messages, session commands, and messages without a text;
     - messages of other chats that wait for an answer;
     - questions that were stopped in a chat, with the message that stopped them;
-    - Andy's messages that the agent's session contains. Those from outside of turns (a reminder) or from a
-      restricted turn, one for people who may not do everything, are not in it, so they are included. A
-      restricted turn does not use that session: for it, all of Andy's messages are included;
+    - for an unrestricted turn, what Andy sent in turns other than restricted chat turns, which are for people
+      who may not do everything. Its session contains that, except for what isolated tasks sent;
     - questions to the owner that quote strangers or other groups' agents: they could steer main's agent.
     """
     # With too many messages the newest are selected, since the question is about those. The group is read
@@ -69,9 +68,10 @@ async def count(tx: Tx, turn: Turn, cursor_seq: Seq) -> int:
 
 
 async def turns_of(tx: Tx, turn: Turn, cursor_seq: int) -> list[TurnId]:
-    """Return the ids of the turns whose messages `find` considers for the prompt of a turn.
+    """Return the turns of the group's messages after `cursor_seq` that may be in the prompt of a turn.
 
-    The turn's own id may be among them. Messages that `find` then leaves out count, too.
+    A restored context leaves these turns out, as the prompt repeats them. Turns with messages that `find`
+    leaves out are among them, and the turn itself may be.
     """
     rows = await tx.execute_fetchall(
         f"SELECT DISTINCT m.turn_id FROM messages m WHERE {_SINCE} AND m.turn_id IS NOT NULL",  # noqa: S608

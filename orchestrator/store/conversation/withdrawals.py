@@ -50,9 +50,9 @@ async def unfinished(tx: Tx) -> list[Withdrawal]:
 
 
 async def count_of(tx: Tx, turn_id: TurnId) -> int:
-    """Return how many messages were deleted in their chats by the undo whose own turn this is.
+    """Return how many messages an undo deletes in their chats: deleted ones and those still to be deleted.
 
-    Those that are still to be deleted count, too; failed ones do not. 0 for a turn that is no undo.
+    Failed deletions do not count. `turn_id` is the turn in which the undo was requested; 0 for any other.
     """
     rows = await tx.execute_fetchall(
         "SELECT count(*) AS n FROM withdrawals WHERE turn_id = ? AND state <> 'failed'", (turn_id,)

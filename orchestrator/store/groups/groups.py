@@ -84,7 +84,7 @@ async def set_jid(tx: Tx, folder: Folder, jid: ChatJid) -> None:
 
 
 async def set_profile(tx: Tx, group: Group) -> None:
-    """Store the name and the trigger of `group`, which the caller has checked."""
+    """Store the name and trigger of `group`, which the caller has checked, and whether it is required."""
     await tx.execute(
         "UPDATE registered_groups SET name = ?, trigger_pattern = ?, requires_trigger = ? WHERE folder = ?",
         (group.name, group.trigger, group.requires_trigger, group.folder),

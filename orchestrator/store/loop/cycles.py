@@ -185,11 +185,12 @@ async def self_set_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int
 
 
 async def file_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int, ...]:
-    """Return the starts (epoch ms) after `since_ms` of cycles that had no other reason than changed files.
+    """Return the starts (epoch ms) after `since_ms` of cycles that had no other wake than of changed files.
 
     The oldest come first. Only free cycles count, no turns of messages or scheduled tasks.
     """
-    # `workspace` is the wake for changed files. A free cycle that took no wake counts too.
+    # `workspace` is the wake for changed files. A free cycle without a wake counts too: another cycle may
+    # have taken its wakes before it started.
     rows = await tx.execute_fetchall(
         """
         SELECT started_ms FROM cycles
@@ -205,7 +206,7 @@ async def file_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int, ..
 async def count_capped_by(tx: Tx, folder: Folder, turn_id: TurnId) -> int:
     """Return after how many of a group's cycles the agent slept less than it wanted, because of this turn.
 
-    As long as a question of people has no reply, its turn shortens the sleep.
+    As long as people's messages in a turn have no reply, this turn shortens the sleep.
     """
     cursor = await tx.execute(
         "SELECT count(*) AS n FROM cycles WHERE group_folder = ? AND capped_by = ?", (folder, turn_id)
@@ -214,10 +215,10 @@ async def count_capped_by(tx: Tx, folder: Folder, turn_id: TurnId) -> int:
 
 
 async def unanswered(tx: Tx, folder: Folder) -> TurnId | None:
-    """Return the turn of the newest question of people in a group that the agent has not replied to, or None.
+    """Return a group's newest ended chat turn, if the agent has not replied to it; otherwise None.
 
-    Only the newest question whose turn has ended is considered. Any message that the agent has sent in that
-    turn or since counts as a reply. None also if the turn failed or was no cycle of the loop.
+    A reply is any message that the agent sent in that turn or in a later cycle, or any later message of
+    Andy's in the turn's chat. None also if the turn failed or was no cycle of the loop.
     """
     cursor = await tx.execute(
         """

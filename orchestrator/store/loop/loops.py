@@ -42,9 +42,9 @@ class Loop:
     last_end_ms: int | None
     """When the last cycle ended; None before the first end."""
     lease_owner: str | None
-    """The turn of the cycle that runs, as text; None if none runs."""
+    """The turn that has the loop's lease, as text: its cycle runs or starts next. None if none."""
     lease_until_ms: int | None
-    """When the reservation of the loop by that turn ends, if it is not renewed."""
+    """When that turn's lease ends, if it is not renewed."""
     soonest_streak: int
     """The number of cycles in a row that have requested the soonest wake."""
     noop_streak: int
@@ -155,11 +155,11 @@ async def hold(tx: Tx, folder: Folder, reason: str | None) -> None:
 async def lease(
     tx: Tx, folder: Folder, turn_id: TurnId, *, next_wake_ms: int, now_ms: int, until_ms: int
 ) -> bool:
-    """Reserve a group's loop for a queued turn, its next cycle.
+    """Give a queued turn the lease of a group's loop, which reserves the loop for it as the next cycle.
 
-    Return False, and change nothing, if the loop is not on, or if another turn has reserved it.
+    Return False, and change nothing, if the loop is not on, or if another turn has the lease.
 
-    The reservation ends at `until_ms` at the latest. It counts as a start of the cycle, and the agent wakes
+    The lease ends at `until_ms` at the latest. It counts as a start of the cycle, and the agent wakes
     again at `next_wake_ms` (epoch ms), so that a turn that fails to start is not tried again at once.
     """
     # The condition and the write are one statement, so that of two concurrent attempts only one can win.
@@ -181,7 +181,7 @@ async def lease(
 
 
 async def renew(tx: Tx, folder: Folder, *, until_ms: int) -> None:
-    """Extend the reservation of a group's loop by its running turn until `until_ms`, if there is one."""
+    """Extend the lease of a group's loop, which its running turn has, until `until_ms`; if there is one."""
     await tx.execute(
         "UPDATE loop_state SET lease_until_ms = ? WHERE group_folder = ? AND lease_owner IS NOT NULL",
         (until_ms, folder),
@@ -189,12 +189,11 @@ async def renew(tx: Tx, folder: Folder, *, until_ms: int) -> None:
 
 
 async def start(tx: Tx, folder: Folder, turn_id: TurnId, *, now_ms: int, until_ms: int) -> None:
-    """Record that a turn has started as a cycle of the loop, and reserve the loop for it until `until_ms`.
+    """Record that a turn has started as a cycle of the loop, and give it the loop's lease until `until_ms`.
 
-    A reservation by another turn, which still waits, is replaced.
+    The lease of another turn, which still waits, is replaced.
     """
-    # For example, the loop is reserved for a queued turn of its own when a person asks something. If the
-    # question's turn starts first, it becomes the cycle.
+    # The turn of a free cycle has the lease while it is queued, but a turn for a person may start before it.
     await tx.execute(
         """
         UPDATE loop_state SET lease_owner = ?, lease_until_ms = ?, last_start_ms = ?, held_reason = NULL
@@ -205,7 +204,7 @@ async def start(tx: Tx, folder: Folder, turn_id: TurnId, *, now_ms: int, until_m
 
 
 async def release(tx: Tx, folder: Folder, turn_id: TurnId | None = None) -> None:
-    """End the reservation of a group's loop by this turn; with None, by whichever turn has it."""
+    """End the lease that this turn has on a group's loop; with None, whichever turn has it."""
     # With a turn passed, a lease that a later turn has taken meanwhile stays.
     await tx.execute(
         """
@@ -271,7 +270,7 @@ async def drop_waiting_turn(tx: Tx, folder: Folder) -> bool:
 
 
 def lease_of(turn_id: TurnId) -> str:
-    """Return the name under which a turn reserves its group's loop."""
+    """Return the name under which a turn has its loop's lease."""
     return f"turn:{turn_id}"
 
 

@@ -171,7 +171,7 @@ async def spent(
     Only usage of the group `folder` counts, or of all groups if it is None. With `only_background`, only
     usage in turns that nobody waits for.
     """
-    # A budget counts to the end of its period: a clock that was ahead has recorded usage of later ones.
+    # `until_ms` is the end of a budget's period: a clock that was ahead may have recorded usage after it.
     # A request outside of turns has no kind and counts as background: nobody waits for it.
     cursor = await tx.execute(
         f"""

@@ -165,7 +165,7 @@ async def settle(
 async def release(tx: Tx, turn: Turn, *, now_ms: int) -> None:
     """Release all notices that a turn has claimed.
 
-    If the turn is isolated, the pending notices that it made for its own session end.
+    If the turn is isolated, its pending notices for its own session expire.
     """
     await tx.execute(
         """
@@ -229,7 +229,8 @@ async def _end_session_notices(
 
     With `made_turn`, only those that were made in that turn.
     """
-    # `IS_OPEN` adds no condition here, but without it SQLite would not use the index `notices_open`.
+    # The table has all notices. `IS_OPEN` adds no condition here, but without it SQLite would not use the
+    # index `notices_open`.
     await tx.execute(
         f"""
         UPDATE cross_session_notifications

@@ -37,9 +37,9 @@ async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, is_known:
     """Add a notice that the group's agent reads in its next turn: a message could not be delivered.
 
     `outgoing` is the message, which is given up because of `error`. For a chat without a group nothing is
-    added. `is_known` says that the chat certainly did not get it; else that is unknown. An agent may have
-    repeated notices about earlier lost messages in it, in lines of their own. These lines are not quoted:
-    each of the earlier messages is named again by itself, as lost or as perhaps lost.
+    added. `is_known` says that the chat certainly did not get it; else that is unknown. The message may
+    itself have lines in which the agent reported earlier lost messages. These lines are not quoted as its
+    text: each of the earlier messages is named again by itself, as lost or as perhaps lost.
     """
     if outgoing.folder is None:
         return
@@ -65,11 +65,10 @@ async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, is_known:
 
 
 def _split_off_reports(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """Return the text of a lost message without its lines that report earlier lost messages, and those lines.
+    """Return the text of a lost message without its lines about earlier lost messages, and these lines.
 
-    An agent repeats the notice about a lost message in a line such as `⚠️ Not delivered, and not tried again:
-    “hello” (no connection)`. If the message with this line is lost, too, the line becomes a pair of its
-    opening words, one of `_LEADS`, and the text after them.
+    Such a line repeats a notice: `⚠️ Not delivered, and not tried again: “hello” (no connection)`. It is
+    returned as a pair of its opening words, one of `_LEADS`, and the text after them, shortened.
     """
     lines, reports = [], []
     for line in text.splitlines():

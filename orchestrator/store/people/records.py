@@ -128,10 +128,10 @@ async def turns_of(tx: Tx, folder: Folder, addresses: Collection[str], *, last_s
 
 
 async def reminders_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[RequestedEntry]:
-    """Return a group's pending notifications for people whose last change one person had requested.
+    """Return a group's pending notifications to people that one person, with these addresses, requested.
 
-    That is the person with these addresses; they asked in the turn that made the change. Most of these
-    notifications are reminders. The next due come first.
+    The person asked in the turn that made or last changed the notification. Most are reminders. The next due
+    come first.
     """
     rows = await tx.execute_fetchall(
         """
@@ -191,10 +191,11 @@ def files_in(placeholder: str) -> list[str]:
 
 
 async def forget_names(tx: Tx, folder: Folder, addresses: Collection[str], seqs: Collection[Seq]) -> None:
-    """Remove a person's names from a group's rows, and the texts of the messages whose `seq` is in `seqs`.
+    """Delete a person from the list of a group's people, and the names and texts in messages of theirs.
 
-    The person's names as a member of chats, and the quotes of these messages in others, are removed, too.
-    The addresses stay in the messages' rows: roles and the stopping of turns depend on them.
+    `seqs` are the `seq` of these messages. The person's names as a member of chats, and the quotes of these
+    messages in others, are removed, too. The addresses stay in the messages' rows: roles and the stopping of
+    turns depend on them.
     """
     parameters = {"folder": folder, "addresses": _as_json(addresses), "seqs": json.dumps(list(seqs))}
     await tx.execute(

@@ -23,9 +23,10 @@ async def current(tx: Tx, folder: Folder) -> str | None:
 
 
 async def put_current(tx: Tx, folder: Folder, session_id: str, *, now_ms: int) -> None:
-    """Store the agent session that a group's next run resumes; the conversation stays the same.
+    """Store the agent session with which a group's next run goes on.
 
-    If it is another session than before, the waiting notices of the old one move to it.
+    If it is another session than before, the waiting notices of the old one move to it: for people, it is the
+    same conversation.
     """
     cursor = await tx.execute(
         "UPDATE sessions SET updated_ms = ? WHERE group_folder = ? AND session_id = ?",
@@ -96,7 +97,8 @@ class PendingDeletion:
 async def note_deletion(tx: Tx, folder: Folder, turn: TurnId, seq: Seq) -> None:
     """Record that a message of a turn was deleted, and still has to be removed from its agent's context.
 
-    Of several deleted messages of one turn, only the `seq` of the last one is stored.
+    A turn has one record, however many of its messages were deleted: by the last one's `seq`,
+    `finish_deletions` sees whether another was deleted meanwhile.
     """
     await tx.execute(
         """
@@ -167,14 +169,14 @@ async def new_session_requests(tx: Tx, folder: Folder) -> int:
     return int(row["value"]) if row else 0
 
 
-async def finish_new_session(tx: Tx, folder: Folder, times: int) -> None:
-    """Delete the record that a group needs a new session, because its old session is gone.
+async def finish_new_session(tx: Tx, folder: Folder, request_count: int) -> None:
+    """Delete the record that a group needs a new session, after its old session was deleted.
 
-    The record stays if `request_new_session` was called again since `times`, the number of its calls, was
-    read.
+    `request_count` is what `new_session_requests` returned before; if there were more requests since, the
+    record stays.
     """
     await tx.execute(
-        "DELETE FROM router_state WHERE key = ? AND value = ?", (f"new_session:{folder}", str(times))
+        "DELETE FROM router_state WHERE key = ? AND value = ?", (f"new_session:{folder}", str(request_count))
     )
 
 

@@ -186,10 +186,10 @@ async def queued_chat(tx: Tx, folder: Folder, chat_jid: ChatJid) -> Turn | None:
 
 
 async def _queued_after(tx: Tx, jid: ChatJid, command_id: int, restricted_to: Role | None) -> Turn | None:
-    """Return the queued question of a chat that was asked after the session command `command_id`, or None.
+    """Return the queued chat turn that was added after the turn `command_id` of a session command, or None.
 
-    With `restricted_to`, the turn of the restricted people of that role; without, the turn of all other
-    people.
+    A session command is `/clear` or `/compact`; 0 stands for none. A role may be restricted: its people have
+    a turn of their own, which is returned with that role as `restricted_to`; with None, that of all others.
     """
     # For the comparison, an unrestricted turn counts as one with an empty role, whatever its role is.
     return await _MAPPER.fetch_one(
@@ -219,9 +219,9 @@ async def extend(tx: Tx, turn_id: TurnId, seq: Seq) -> None:
 async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
     """Redirect the unfinished turns of a chat to the chat's new address `new`.
 
-    A queued question is merged with the one that waits at the new address already, if there is one.
+    A queued chat turn is merged with the one that the same people could join at the new address, if any.
     """
-    for question in await _MAPPER.fetch_all(
+    for chat_turn in await _MAPPER.fetch_all(
         tx,
         """
         SELECT * FROM turns
@@ -229,11 +229,11 @@ async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
         """,
         (folder, old),
     ):
-        restricted_to = question.role if question.is_restricted else None
-        other = await _queued_after(tx, new, question.after_command, restricted_to)
+        restricted_to = chat_turn.role if chat_turn.is_restricted else None
+        other = await _queued_after(tx, new, chat_turn.after_command, restricted_to)
         if other is not None:
             # An attempt may have had effects, so a turn that had one remains; without one, the older turn.
-            remaining, merged = sorted((question, other), key=lambda turn: (turn.run_id is None, turn.id))
+            remaining, merged = sorted((chat_turn, other), key=lambda turn: (turn.run_id is None, turn.id))
             await _merge(tx, merged, remaining)
     await tx.execute(
         """
@@ -357,7 +357,7 @@ async def requesting_turn(
 
 
 def _may_be_requester(turn: Turn, *, now_ms: int) -> bool:
-    """Return whether a request that is read at `now_ms` may have been made in this turn."""
+    """Return whether a request that is read at `now_ms` may count as made in this turn."""
     match turn.state:
         case TurnState.RUNNING:
             return True
@@ -375,8 +375,8 @@ def _may_be_requester(turn: Turn, *, now_ms: int) -> bool:
 async def _waiting_to_run_again(tx: Tx, folder: Folder) -> Turn | None:
     """Return the group's turn that has been in a run and waits for its next attempt, as after a crash.
 
-    None without one. A group may have two, as its dashboard's worker has turns of its own: then return the
-    other one.
+    None without one. A group may have two, as its dashboard has worker turns: then the worker turn is not
+    returned.
     """
     return await _MAPPER.fetch_one(
         tx,
@@ -445,7 +445,8 @@ async def settle(
     """Record the only outcome of a turn, `ANSWERED` or `FAILED`; a scheduled task's run ends with its turn.
 
     `reason` says why the turn was not answered; None if it was. A failure counts against the scheduled task
-    if it `is_own_fault`. A turn that has an outcome keeps it.
+    if it `is_own_fault`, and not one of the host, the model service or a person who stopped the turn. If the
+    turn has an outcome already, nothing changes.
     """
     # A run's exit and its last frame may both end a turn; the condition on the state lets the first win.
     await tx.execute(
@@ -548,7 +549,7 @@ async def _merge(tx: Tx, merged: Turn, remaining: Turn) -> None:
     await tx.execute(
         "UPDATE turns SET role = ? WHERE id = ?", (least((remaining.role, merged.role)), remaining.id)
     )
-    # The messages of `merged` may be older than those of `remaining`: it may have taken over a failed turn's.
+    # `merged` may have older messages than `remaining`, such as those of a failed turn that is repeated.
     for seq in (merged.first_seq, merged.last_seq):
         if seq is not None:
             await extend(tx, remaining.id, seq)

@@ -410,8 +410,8 @@ async def _update(tx: Tx, effect: RowEffect, present: Row) -> None:
     table, after = BY_NAME[effect.table], effect.after or {}
     host_columns = table.host_columns
     if effect.table == "scheduled_tasks" and after:
-        # The due time before the turn may be over by now, or in the present time zone, and the task would run
-        # at once.
+        # If a run or another time zone has moved the due time since the turn, it stays as it is: the one
+        # before the turn may be over, and the task would run at once.
         host_columns |= _moved_by_host(effect, after, present)
     values = {
         name: value

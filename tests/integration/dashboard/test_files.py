@@ -105,7 +105,7 @@ async def test_at_45_what_is_exported_comes_in_and_out_again_to_the_byte(
         + "\n"
     )
     taken = await home.service.import_from("bees", first)
-    assert (taken.notes, taken.normalised()) == ([], []), "what was written here comes in as it is"
+    assert (taken.notes, taken.change_lines()) == ([], []), "what was written here comes in as it is"
     await home.service.export("bees", second)
     assert contents(second) == contents(first)
 
@@ -250,7 +250,7 @@ async def test_the_older_shapes_are_taken(home: DashboardHarness, tmp_path: Path
     taken = await home.service.import_from("family", tmp_path)
     assert taken.counts()["insights"] == 1
     assert taken.notes == ["i_2: says the same as i_1"]
-    assert taken.normalised() == [
+    assert taken.change_lines() == [
         "created_at was missing: the time of the import (task_001, task_9, n_1 and 1 more)",
         "status archived: completed, and in the history (task_9)",
         "completed_at was missing: the last change of the task (task_9)",
@@ -286,7 +286,7 @@ async def test_what_an_import_reads_otherwise_is_named(home: DashboardHarness, t
     for name, document in documents.items():
         (tmp_path / name).write_text(json.dumps(document))
     taken = await home.service.import_from("family", tmp_path)
-    assert taken.normalised() == [
+    assert taken.change_lines() == [
         "percentage of a completed task: 100 (t_0, t_1, t_2 and 2 more)",
         "blocked: a completed task is not (t_0, t_1, t_2 and 2 more)",
         "deadline_text without a deadline: left out (t_7)",
@@ -299,7 +299,7 @@ async def test_what_an_import_reads_otherwise_is_named(home: DashboardHarness, t
         "cron_job_id: left out, for a notification needs no job (n_3)",
     ]
     again = await home.service.import_from("family", tmp_path)
-    assert again.normalised() == [], "nothing was taken"
+    assert again.change_lines() == [], "nothing was taken"
 
 
 TWO_TASKS: dict[str, Any] = {"tasks": [{"id": "task_1", "title": "x"}, {"id": "task_2", "title": "y"}]}

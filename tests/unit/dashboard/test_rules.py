@@ -113,9 +113,9 @@ def test_an_alert_of_the_day_before_that_comes_today_is_the_one_of_today():
     task = a_task(deadline="2026-02-10")
     waiting = a_notification(cause="deadline:24h")
     assert notified(planned("2026-02-10 10:00", tasks=[task], notifications=[waiting])) == []
-    late = AlertHistory(delivered={"task_001": (delivered("2026-02-10 10:00", cause="deadline:24h"),)})
+    late = AlertHistory(alerts={"task_001": (delivered("2026-02-10 10:00", cause="deadline:24h"),)})
     assert notified(planned("2026-02-10 10:30", tasks=[task], past=late)) == []
-    in_time = AlertHistory(delivered={"task_001": (delivered("2026-02-09 09:00", cause="deadline:24h"),)})
+    in_time = AlertHistory(alerts={"task_001": (delivered("2026-02-09 09:00", cause="deadline:24h"),)})
     assert len(notified(planned("2026-02-10 08:00", tasks=[task], past=in_time))) == 1
 
 
@@ -134,7 +134,7 @@ def test_what_is_overdue_is_told_and_stays_a_question(deadline, now, due):
     plan = planned(now, tasks=[task])
     assert [(one.cause, one.due_ms) for one in notified(plan)] == [("deadline:over", at(due))]
     assert [one.type for one in asked(plan)] == [QuestionType.DEADLINE_CHECK]
-    told_before = AlertHistory(delivered={"task_001": (delivered(due, cause="deadline:over"),)})
+    told_before = AlertHistory(alerts={"task_001": (delivered(due, cause="deadline:over"),)})
     assert notified(planned(due, tasks=[task], past=told_before)) == []
 
 
@@ -156,7 +156,7 @@ def test_who_was_asked_about_an_overdue_task_is_not_told_of_it():
 
 def test_at_13_the_second_alert_is_due_two_hours_before_a_moment_whatever_the_first_did():
     task = a_task(deadline="2026-02-09 20:00", pct=70)
-    past = AlertHistory(delivered={"task_001": (delivered("2026-02-09 09:00", cause="deadline:24h"),)})
+    past = AlertHistory(alerts={"task_001": (delivered("2026-02-09 09:00", cause="deadline:24h"),)})
     assert notified(planned("2026-02-09 17:50", tasks=[task], past=past)) == []
     (request,) = notified(planned("2026-02-09 18:00", tasks=[task], past=past))
     assert (request.cause, request.due_ms) == ("deadline:2h", at("2026-02-09 18:00"))
@@ -188,7 +188,7 @@ def test_who_looks_a_moment_late_is_not_late():
 
 def test_an_alert_is_told_once_a_deadline():
     task = a_task(deadline="2026-02-10 15:00", pct=70)
-    past = AlertHistory(delivered={"task_001": (delivered("2026-02-09 15:00", cause="deadline:24h"),)})
+    past = AlertHistory(alerts={"task_001": (delivered("2026-02-09 15:00", cause="deadline:24h"),)})
     assert notified(planned("2026-02-10 09:00", tasks=[task], past=past)) == []
 
 
@@ -196,12 +196,12 @@ def test_an_alert_that_a_person_cancelled_is_not_made_again():
     row = a_notification(
         cause="deadline:24h", status=NotificationStatus.CANCELLED, cancelled_ms=at("2026-02-09 08:40")
     )
-    past = AlertHistory(delivered={"task_001": (row,)})
+    past = AlertHistory(alerts={"task_001": (row,)})
     assert notified(planned("2026-02-09 08:45", tasks=[a_task(deadline="2026-02-10")], past=past)) == []
 
 
 def test_at_21_a_moved_deadline_has_an_alert_of_its_own():
-    past = AlertHistory(delivered={"task_001": (delivered("2026-02-09 09:00", cause="deadline:24h"),)})
+    past = AlertHistory(alerts={"task_001": (delivered("2026-02-09 09:00", cause="deadline:24h"),)})
     task = a_task(deadline="2026-02-20", last_update_ms=at("2026-02-19 00:00"))
     assert notified(planned("2026-02-18 23:59:59", tasks=[task], past=past)) == []
     (request,) = notified(planned("2026-02-19 00:00", tasks=[task], past=past))
@@ -262,7 +262,7 @@ def test_at_14_a_nudge_has_a_day_between_itself_and_the_next():
     task = a_task(last_update_ms=at("2026-02-05 09:00"))
     kind = NotificationType.PROGRESS_CHECK
     past = AlertHistory(
-        delivered={"task_001": (delivered("2026-02-09 09:00", type=kind, cause="progress:72h"),)}
+        alerts={"task_001": (delivered("2026-02-09 09:00", type=kind, cause="progress:72h"),)}
     )
     assert notified(planned("2026-02-10 08:59", tasks=[task], past=past)) == []
     assert len(notified(planned("2026-02-10 09:00", tasks=[task], past=past))) == 1

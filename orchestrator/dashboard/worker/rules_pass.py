@@ -18,8 +18,8 @@ from orchestrator.dashboard.rules.steps import (
     Ask,
     ChangeStatus,
     CloseQuestion,
-    DeliveredAlert,
     Notify,
+    PastAlert,
     RulePlan,
     Skip,
     Step,
@@ -39,11 +39,11 @@ log = structlog.get_logger(__name__)
 PAST_MS = 10 * DAY_MS
 """Milliseconds of notification history that the rules read: longer than any cooldown and any alert's lead."""
 MAX_NOTED = 50
-"""The largest number of steps, skips and troubles that is stored with a cycle."""
+"""The largest number of steps, skips and troubles that is stored with a pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CycleReport:
+class PassReport:
     """The plan of one pass of the rules, and its results."""
 
     plan: RulePlan
@@ -74,23 +74,23 @@ class CycleReport:
         }
 
 
-async def preview(tx: Tx, snapshot: BoardSnapshot, hours: Hours, *, now_ms: int) -> CycleReport:
+async def preview(tx: Tx, snapshot: BoardSnapshot, hours: Hours, *, now_ms: int) -> PassReport:
     """Return the plan of the rules for a dashboard, without changing anything."""
     past = await _alert_history(tx, snapshot.dashboard.folder, now_ms=now_ms)
     planned = plan(BoardState(snapshot=snapshot, past=past, hours=hours, now_ms=now_ms))
     skipped = tuple(_describe_skip(step) for step in planned.skipped)
-    return CycleReport(plan=planned, snapshot=snapshot, done=(), skipped=skipped)
+    return PassReport(plan=planned, snapshot=snapshot, done=(), skipped=skipped)
 
 
 async def apply(
     ctx: ServiceContext, snapshot: BoardSnapshot, hours: Hours, *, why: str = "heartbeat"
-) -> CycleReport:
+) -> PassReport:
     """Run the rules over a dashboard: plan the steps, carry them out, and record the pass with its results.
 
     `why` is recorded as its reason. A step that fails does not stop the others.
     """
     tx, folder, now_ms = ctx.tx, ctx.folder, ctx.now_ms
-    cycle_id = await worker_cycles.begin(tx, folder, "rules", trigger={"why": why}, now_ms=now_ms)
+    pass_id = await worker_cycles.begin(tx, folder, "rules", trigger={"why": why}, now_ms=now_ms)
     log.info("Worker Agent: rules begin", group=folder, why=why)
     # Planned in the transaction that carries it out, so the plan cannot be outdated.
     planned = await preview(tx, snapshot, hours, now_ms=now_ms)
@@ -98,11 +98,11 @@ async def apply(
     skipped = list(planned.skipped)
     for step in planned.plan.actions:
         await _try_step(ctx, step, done, skipped)
-    report = CycleReport(
+    report = PassReport(
         plan=planned.plan, snapshot=planned.snapshot, done=tuple(done), skipped=tuple(skipped)
     )
     detail = report.to_detail()
-    await worker_cycles.end(tx, cycle_id, report.outcome, detail=detail, now_ms=now_ms)
+    await worker_cycles.end(tx, pass_id, report.outcome, detail=detail, now_ms=now_ms)
     for trouble in planned.plan.troubles:
         log.warning("Worker Agent: a task cannot be looked at", task=trouble.row_id, reason=trouble.reason)
     log.info("Worker Agent: rules end", group=folder, done=detail["done"], skipped=len(report.skipped))
@@ -211,16 +211,16 @@ def _describe_skip(step: Skip) -> dict[str, Any]:
 async def _alert_history(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory:
     """Return a group's earlier alerts and questions, by which the rules see whether new ones come too soon.
 
-    `delivered` are the alerts of the last `PAST_MS` that were delivered, or cancelled by anybody but the
-    rules: see `_counts_for_rules`. `asked` and `settled` are not limited in time, and have one time for each
-    task and type of question: in `asked` when the last such question was shown, answered or closed, in
-    `settled` when it was last answered, or closed for a reason that is not in `dedupe.UNSETTLED`.
+    `alerts` are those of the last `PAST_MS` that were delivered, or cancelled by anybody but the rules: see
+    `_counts_for_rules`. `asked` and `settled` are not limited in time. For each task and type of question,
+    `asked` has the time when such a question was last shown, answered or closed; `settled` has the time when
+    one was last answered, or closed for a reason that is not in `dedupe.UNSETTLED`.
     """
-    delivered: dict[str, list[DeliveredAlert]] = {}
+    past_alerts: dict[str, list[PastAlert]] = {}
     for row in await board_deliveries.delivered_or_cancelled(tx, folder, since_ms=now_ms - PAST_MS):
         if not _counts_for_rules(row["cause"], row["cancel_reason"]):
             continue
-        alert = DeliveredAlert(
+        alert = PastAlert(
             type=NotificationType(row["type"]),
             cause=row["cause"],
             delivered_ms=row["delivered_ms"],
@@ -228,11 +228,11 @@ async def _alert_history(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory
         )
         # An alert about both a task and its question is listed under both ids.
         for key in {row["task_id"], row["question_id"]} - {None}:
-            delivered.setdefault(key, []).append(alert)
+            past_alerts.setdefault(key, []).append(alert)
     last_asked = await board_questions.last_times(tx, folder)
     settled = await board_questions.settled(tx, folder, unsettled=dedupe.UNSETTLED)
     return AlertHistory(
-        asked=last_asked, settled=settled, delivered={key: tuple(rows) for key, rows in delivered.items()}
+        asked=last_asked, settled=settled, alerts={key: tuple(rows) for key, rows in past_alerts.items()}
     )
 
 
@@ -240,7 +240,7 @@ def _counts_for_rules(cause: str | None, cancel_reason: str | None) -> bool:
     """Return whether a delivered or cancelled notification counts when the rules decide about new ones.
 
     It does not if the rules cancelled it themselves, or if its deadline was moved since. `cause` is the rule
-    that made it, and `cancel_reason` why it was cancelled; each is None if there is none.
+    that made it, or SUPERSEDED, which replaces the rule when the deadline is moved; `cancel_reason` is why it
+    was cancelled. Each is None if there is none.
     """
-    # When a deadline is moved, this cause replaces that of its earlier notifications.
     return cause != dedupe.SUPERSEDED and not (cancel_reason or "").startswith(notifications.RULE_REASONS)
