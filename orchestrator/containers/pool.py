@@ -177,7 +177,7 @@ class RunPool:
         self._context.wakeups.lanes.set()
 
     async def _write(self, live: LiveRunState, turn: Turn, order: TurnOrder) -> None:
-        """Take a snapshot of the group's files, then write the file by which a live container gets a turn.
+        """Snapshot the group's files, write the file by which a container gets a turn, and publish that.
 
         The turn is recorded as running in the run already. If the file cannot be written, the run is killed,
         which queues the turn again.

@@ -108,7 +108,7 @@ class SwarmRuntime:
         """The lock of each node, by its id, that is held while a container is set up there."""
         self._opening = asyncio.Lock()
         self._observer = new_observer()
-        """Notices new files in the folders that are sent to containers."""
+        """Watches the folders to which the host writes while agents work."""
         self._observer.daemon = True
         self.ports: frozenset[int] = frozenset()
         """The ports of the host's proxies that agents may connect to."""
@@ -131,9 +131,8 @@ class SwarmRuntime:
         port_file = self._data / "carrier-port"
         preferred = await asyncio.to_thread(_stored_port, port_file)
         if self._is_gate:
-            # This host's own container is the gate, so it listens at the networks and passes connections on
-            # to the door. The door alone does not count those of each container, as the gate does: one
-            # container could use up all that the door accepts.
+            # The host's own container is the gate, which passes connections on to the door. It counts those
+            # of each container, as the door does not: one container could use up all that the door accepts.
             await self.door.open(LOOPBACK)
             self._gate = await open_gate(self.door.port, LOOPBACK, self._address, preferred)
             self._port = int(self._gate.sockets[0].getsockname()[1])
