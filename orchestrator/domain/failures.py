@@ -197,8 +197,8 @@ def service_trouble(
             return ServiceTrouble(f"cannot be used: {why}", refusal_fix(cause, setting=setting, model=model))
 
 
-def refusal_notice(cause: ModelError, *, setting: str | None, model: str | None, status: int | None) -> str:
-    """Return the notice to the owner that questions are not answered: why, and what to do.
+def refusal_text(cause: ModelError, *, setting: str | None, model: str | None, status: int | None) -> str:
+    """Return the text to the owner that questions are not answered: why, and what to do.
 
     `setting` is the name under which `.env` has the key of the model service, `model` the requested model,
     `status` the HTTP status; each is None if it is not known.

@@ -208,7 +208,8 @@ class Failover:
         """Send the host's own request to a service, and record by the answer whether the service is down.
 
         The owner is notified of a service that is down, of an unknown model that a turn has met, or of a
-        service that answers the host though a turn got no answer. An error that only concerns the request counts as an answer.
+        service that answers the host though a turn got no answer. An error that only concerns the request
+        counts as an answer.
 
         `suspected_model` is the model that failed for a turn. With None, the model is requested that failed
         when the host last tested the service, or else any. An answer that is only slow changes nothing.

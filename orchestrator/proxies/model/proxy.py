@@ -334,8 +334,8 @@ class CredentialProxy:
         """Return the service of a run with its credential.
 
         Before a turn starts, only the credential of the service of `.env` is checked. If a service that the
-        owner added has no usable one for a model request, that counts as a refusal by the service (`_judge`). If
-        it must not be tried again then, the turn moves to another service, provided that it may.
+        owner added has no usable one for a model request, that counts as a refusal by the service (`_judge`).
+        If it must not be tried again then, the turn moves to another service, provided that it may.
 
         Raises `ProxyRefused` if the service has no usable credential (403), or the turn moves to another.
         """
