@@ -15,11 +15,11 @@ from typing import Any
 import docker
 from docker.utils import kwargs_from_env
 
-from orchestrator.containers.image.base import PYTHON_IMAGE, tag_of
+from orchestrator.containers.image.base import PYTHON_IMAGE, without_digest
 
 FILES = ("Dockerfile", "container/Dockerfile", "docker-compose.yml", "orchestrator/containers/image/base.py")
 """The files of the checkout that name the base."""
-NAMED = re.compile(re.escape(tag_of(PYTHON_IMAGE)) + r"(@sha256:[0-9a-f]{64})?")
+NAMED = re.compile(re.escape(without_digest(PYTHON_IMAGE)) + r"(@sha256:[0-9a-f]{64})?")
 PULL_SECONDS = 300
 """Seconds that the Docker engine may take for one request."""
 _FIX = "pin it where a registry answers"
@@ -46,7 +46,7 @@ def name_in_registry(client: docker.APIClient, name: str) -> str:
 
     The engine checks what it gets against the digest. Raises `NotPinned`.
     """
-    image = tag_of(name)
+    image = without_digest(name)
     repository, _, tag = image.rpartition(":")
     try:
         for event in client.pull(repository, tag=tag, stream=True, decode=True):

@@ -235,7 +235,8 @@ class Carrier:
         refuses the run, or `BROKEN_CODE` after an error.
         """
         try:
-            # It ends by an error only, so each way sets `code`: `_end_with_host` raises `_Over` at the end.
+            # The task group ends only by an error, so one of the `except*` below always sets `code`: at the
+            # end of the run `_end_with_host` raises `_Over`.
             async with asyncio.TaskGroup() as self._tasks:
                 self._tasks.create_task(self._stay_connected(), name="carrier:talk")
                 self._tasks.create_task(self._end_with_host(), name="carrier:over")
@@ -476,7 +477,8 @@ class Carrier:
                     await self._note_frame(bytes(line))
                     self._forward(bytes(line))
                     line.clear()
-            # The lines of a frame begin with `{`, or are its start marker: any other need not be complete.
+            # A line with a frame begins with `{`, and the line before it is `START`. Any other line can be
+            # added before it is complete.
             if line and not line.startswith((b"{", START.encode()[: len(line)])):
                 self._forward(bytes(line))
                 line.clear()
@@ -674,7 +676,8 @@ class Carrier:
     async def _end_request(self, link: HostLink, box: str, name: str) -> None:
         """Remove a request file that the host has stored, so that a later file of the same name is sent.
 
-        A name that was not sent is ignored.
+        Nothing is done for a name that was not sent. If the file was replaced since it was sent, it stays,
+        and is sent as a new request. If it cannot be removed, it stays marked as sent.
         """
         if (box, name) in link.requests_sent:
             version = link.requests_sent[box, name]

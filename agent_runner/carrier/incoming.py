@@ -17,7 +17,10 @@ class IncomingFiles:
     """The files that the host announced, the parts that have arrived, and the files still missing."""
 
     def __init__(self, local: LocalTrees) -> None:
-        """`local` are the directories into which the files are put."""
+        """`local` are the run's directories in this container, into which the files are put.
+
+        The host names each of them by its target: its path in the host's own containers.
+        """
         self._trees = local
         self._announced: dict[str, Tree] = {}
         """Map each target to the entries that the host has described, also after their files have arrived."""
@@ -26,7 +29,7 @@ class IncomingFiles:
         self._missing: set[tuple[str, str]] = set()
         """Target and path of each file that the container lacks."""
         self.last_change = ""
-        """The mark of the last change of which all has arrived; the next hello names it."""
+        """The mark of the last change that has arrived whole; a new connection begins by reporting it."""
         self._file_arrived = asyncio.Event()
         """Set when a file has arrived."""
 
@@ -69,10 +72,10 @@ class IncomingFiles:
         With the last part, create its directories and links, and note the files that are missing.
         """
         target = message.text("target")
-        # The entries stay after the last part, because the contents of the files still come. Single files of
-        # one directory have the same target, so their descriptions add up. A directory that is shared as a
-        # whole (`is_whole`) is described once on a connection, and `begin_connection` drops what an earlier
-        # connection described: no outdated entry is among its entries.
+        # The entries stay after the last part, because the contents of the files still come, and because
+        # single files of one directory have the same target: their descriptions add up. A directory that is
+        # shared as a whole (`is_whole`) must have no outdated entries. It has none: it is described once on a
+        # connection, and `begin_connection` drops what an earlier connection described.
         announced = self._announced.setdefault(target, {})
         for path, fields in message.mapping("entries").items():
             announced[trees.checked_path(path)] = trees.entry_from(fields)
@@ -101,7 +104,10 @@ class IncomingFiles:
         await connection.send("ready")
 
     async def _handle_change(self, message: CarrierMessage) -> None:
-        """Apply a change of a tree on the host; the contents of its changed files arrive later."""
+        """Apply to the local tree a change that the host has made in its tree.
+
+        The changed files are added to the announced ones; their contents arrive later.
+        """
         target = message.text("target")
         changed = changes_from(message)
         await asyncio.to_thread(self._trees.change, target, changed)

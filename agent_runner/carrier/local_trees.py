@@ -66,8 +66,8 @@ class LocalTrees:
     def change(self, target: str, changed: Changes) -> None:
         """Apply the host's changes of the tree `target`; the contents of changed files follow. Blocks.
 
-        The files are recorded by `put_file`: if a content is lost with the connection, the file that is here
-        still is no change of the agent.
+        Only `put_file` records a file as one that the host has. If its content is lost with the connection,
+        the old file here stays recorded, and so is not taken for a change by the agent.
         """
         with trees.opened_root(self.path_of(target)) as root:
             _apply_without_files(root, changed)
@@ -113,7 +113,7 @@ class LocalTrees:
         return {}
 
     def mark_uncertain(self, sent: dict[str, Changes]) -> None:
-        """Record that the host may or may not have these changes, given by target.
+        """Record that the host may or may not have these changes, which were sent to it, given by target.
 
         In the record of the host's trees, their paths get the content `UNKNOWN`. So `find_changes` returns
         these paths again, as they are then, until `mark_stored` is called.
@@ -121,8 +121,9 @@ class LocalTrees:
         for target, changed in sent.items():
             tree = self._writable[target]
             removed = {path: tree[path] for path in changed.removed if path in tree}
-            # Only the content is unknown. With another kind than on the disk, `find_changes` would have the
-            # host remove the path first: a directory with all that is in it.
+            # Removed paths are put back, because the host may still have them. All keep their kind: if it
+            # differed from the kind on the disk, `find_changes` would have the host remove the path first,
+            # and with a directory all that is in it.
             changed_entries = {**removed, **changed.put}
             tree.update({path: replace(entry, content=UNKNOWN) for path, entry in changed_entries.items()})
 

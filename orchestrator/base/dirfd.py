@@ -107,7 +107,8 @@ def remove_tree(path: Path) -> None:
                 with _opened_for_removal(top, name) as directory:
                     for inner_name in _remove_files(directory):
                         # Moved to the top: a deep tree would need more nested calls, or more open
-                        # descriptors, than the system allows.
+                        # descriptors, than the system allows. Opening it gives its owner the rights that
+                        # moving a directory needs.
                         with _opened_for_removal(directory, inner_name):
                             new_name = secrets.token_hex(16)
                             os.rename(inner_name, new_name, src_dir_fd=directory, dst_dir_fd=top)

@@ -25,7 +25,7 @@ MAX_PAUSE_SECONDS = 2.0
 class TokenBucket:
     """Has `at_once` tokens and gains `a_second` more each second, until it is full again.
 
-    The reader of a container's output waits here; the rest stays in the container's own pipe.
+    The reader of a container's output calls `wait`; what it has not read stays in the container's own pipe.
     """
 
     def __init__(
@@ -35,8 +35,8 @@ class TokenBucket:
         self._clock = clock
         self._at_once = at_once
         self._token_ms = 1000 / a_second
-        # When it is full again. This one number replaces a count with its time, and can also take future
-        # tokens: those of a message that is sent later.
+        # When it is full again. This one number replaces a count with its time. It can also be
+        # later than filling an empty bucket would take: then tokens were taken in advance.
         self._full_at_ms = float(clock.steady_ms())
         self._waited_ms = 0.0
         """Milliseconds that were waited for tokens since the last call of `forgive`."""
@@ -62,8 +62,9 @@ class TokenBucket:
 
     def wait_ms(self, cost: int = 1) -> float:
         """Return in how many milliseconds `cost` tokens will be available, without taking any."""
-        # When the bucket has `cost` tokens, `at_once - cost` are missing until it is full, and each of them
-        # takes `_token_ms`: so much earlier than it is full, it has `cost`.
+        # From the moment at which the bucket has `cost` tokens until it is full, it gains the missing
+        # `at_once - cost` tokens, and each takes `_token_ms`. For a cost above
+        # `at_once`, the tokens above it come after the bucket would be full.
         until_full_ms = max(0.0, self._full_at_ms - self._clock.steady_ms())
         return max(0.0, until_full_ms + (cost - self._at_once) * self._token_ms)
 
@@ -75,9 +76,8 @@ class TokenBucket:
         """
         now_ms = self._clock.steady_ms()
         begin_ms = now_ms if at_ms is None else at_ms
-        # Each token that is taken puts off the time at which the bucket is full again. When the bucket is
-        # just empty, all taken tokens are there, and from then on it takes the time for `at_once` tokens
-        # until it is full.
+        # Each token that is taken puts off the time at which the bucket is full again. The last of them is
+        # available when the bucket is empty: that is the time for `at_once` tokens before it is full.
         self._full_at_ms = max(self._full_at_ms, begin_ms) + cost * self._token_ms
         return max(0.0, self._full_at_ms - now_ms - self._at_once * self._token_ms) / 1000
 

@@ -56,12 +56,16 @@ def visible(text: str) -> str:
 def all_visible(text: str) -> str:
     """Return `text` in one line, with each character escaped that is invisible or could pass for another.
 
-    These are control characters; zero-width and other format characters; fillers that look like blanks;
-    unassigned characters; signs that look like the ones of addresses (`_LIKE_ADDRESS_SIGNS`), and most other
-    signs right between two ASCII letters; ASCII letters and digits in another font or width; and letters that
-    look like ASCII ones in a word with ASCII letters, as in an address where one letter is Cyrillic. All
-    other letters, digits and signs stay, and so do the plain blank, words that are wholly in another script,
-    and the first `MAX_SHOWN_MARKS` marks on each letter.
+    Escaped are:
+
+    - Control characters, zero-width and other format characters, and unassigned characters.
+    - Fillers that look like blanks; the plain blank stays.
+    - Signs that look like those of addresses (`_LIKE_ADDRESS_SIGNS`), and most other signs that are no ASCII
+      and stand right between two ASCII letters (`_is_sign`).
+    - ASCII letters and digits in another font or width.
+    - Letters that look like ASCII ones in a word with ASCII letters, as in an address where one letter is
+      Cyrillic. Words that are wholly in another script stay.
+    - Accents and other combining marks on one letter after the first `MAX_SHOWN_MARKS`.
     """
     alike = {word.start() + at for word in _WORD.finditer(text) for at in _look_alikes(word[0])}
     alike |= {sign.start() for sign in _BETWEEN_LETTERS.finditer(text) if _is_sign(sign[0])}
@@ -140,9 +144,9 @@ def _form_and_parts(character: str) -> tuple[str, ...]:
 
 
 def _letter_of(character: str) -> str:
-    """Return a letter without its marks: `e` for `é`, and `a` for `ấ`, which has two.
+    """Return a letter without its combining marks: `e` for `é`, and `a` for `ấ`, which has two.
 
-    A character that has a form is no letter with marks, and is returned as it is.
+    A character that Unicode decomposes with a form, such as `<wide>`, is returned as it is.
     """
     while len(form_and_parts := _form_and_parts(character)) > 1 and not form_and_parts[0]:
         character = form_and_parts[1]  # the letter; its mark follows

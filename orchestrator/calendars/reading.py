@@ -189,7 +189,10 @@ def _nested(text: str) -> Iterator[tuple[list[str], str, str]]:
 
 
 def _can_be_parsed(component: list[str]) -> bool:
-    """Return whether the lines of a component are valid."""
+    """Return whether the lines of a component are valid.
+
+    Raises `MemoryError`: they are too large for this process.
+    """
     from icalendar import Component
 
     try:

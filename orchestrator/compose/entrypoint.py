@@ -76,8 +76,12 @@ def take_over(home: Path, user: User) -> None:
 
 
 def become(user: User) -> None:
-    """Change this process from root to `user` for good: root's capabilities go with root's id."""
-    # The socket of the filter, by which alone Andy reaches Docker, belongs to the ordinary user's group.
+    """Change this process from root to `user` for good: root's capabilities go with root's id.
+
+    `HOME` becomes the home of the ordinary user, whoever `user` is: it is the one that the image has.
+    """
+    # The socket of the filter, by which alone Andy reaches Docker, belongs to the ordinary user's group. It
+    # has the same number as that user.
     os.setgroups([ORDINARY])
     # The group before the user: without root's id the group can no longer be changed.
     os.setgid(user.gid)

@@ -242,8 +242,8 @@ class ContainersFeature:
     async def shut_down(self) -> None:
         """Stop all containers, or leave them running for the next start of the host to take over.
 
-        Only isolated containers (not ordinary processes) can be left. The firewall rule is removed once no
-        container is live.
+        Only isolated containers (not ordinary processes) can be left. The port block, the firewall rule that
+        keeps agents away from the host's ports, is removed if no container is left.
         """
         if not (self._leaves_containers and self.selected.runtime.is_isolated):
             await self.pool.stop_all()

@@ -21,7 +21,7 @@ from orchestrator.domain.turn_signs import Sign
 from orchestrator.domain.values import Folder, Group, LiveRun, Run, RunId, RunState, TurnId
 from orchestrator.groups import settings
 
-DRAFTS_AT_ONCE, DRAFTS_A_SECOND = 2_000, 10.0
+PROGRESS_AT_ONCE, PROGRESS_A_SECOND = 2_000, 10.0
 """Burst and rate per second of pieces of a draft, which is the text that a model writes now, and of reports
 about tool calls. A host that adopts a container reads all pieces of its last draft at once.
 """
@@ -56,7 +56,7 @@ class LiveRunState:
     """The problem that the runner itself reported, if any."""
     verdict: timeouts.TimeoutVerdict | None = None
     """The decision that the run has to end, with its reason; None before that."""
-    stop: timeouts.TimeoutVerdict | None = None
+    stop_verdict: timeouts.TimeoutVerdict | None = None
     """The decision to stop the run at once, whatever becomes of it; None without one.
 
     Unlike `verdict`, it stays if the container could not be stopped, so that it is tried again.
@@ -66,8 +66,8 @@ class LiveRunState:
     has_exited: bool = False
     """Whether its exit was observed; False for a container that was abandoned."""
     frame_rate: TokenBucket
-    """The limit for frames, except for those that `work_rate` limits."""
-    work_rate: TokenBucket
+    """The limit for frames, except for those that `progress_rate` limits."""
+    progress_rate: TokenBucket
     """The limit for pieces of drafts and reports about tool calls, of which a turn may send many."""
     last_frame: int
     """The number of the last frame that was applied."""
@@ -203,6 +203,7 @@ class LiveRuns:
         self._wakeups = wakeups
         self._by_run: dict[RunId, LiveRunState] = {}
         self.foresight = ForesightFigures()
+        """Counts of the containers that were started ahead of their first turn."""
 
     def __iter__(self) -> Iterator[LiveRunState]:
         """Iterate over a copy of the present runs, so that runs may be added or removed meanwhile."""
@@ -237,7 +238,7 @@ class LiveRuns:
             started_ms=now_ms,
             state_since_ms=now_ms,
             frame_rate=TokenBucket(self._clock),
-            work_rate=TokenBucket(self._clock, at_once=DRAFTS_AT_ONCE, a_second=DRAFTS_A_SECOND),
+            progress_rate=TokenBucket(self._clock, at_once=PROGRESS_AT_ONCE, a_second=PROGRESS_A_SECOND),
             last_frame=run.last_frame,
             turn_id=turn_id,
         )

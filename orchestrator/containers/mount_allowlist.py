@@ -51,8 +51,8 @@ class MountRequester:
     """The group that requests mounts, and the paths that no group ever gets."""
 
     is_main: bool
-    own_home: Path
-    """The user's home: what `~` means."""
+    owner_home: Path
+    """The home of the machine's owner, not of the group: what `~` means."""
     protected: tuple[Path, ...]
     """Resolved paths that may not be mounted: neither they, nor their contents, nor
     folders that contain them.
@@ -213,7 +213,10 @@ def _root_of(real: Path, rules: MountRules, requester: MountRequester, resolve: 
 
 
 def _write_denial(root: Root, rules: MountRules, requester: MountRequester) -> str | None:
-    """Return why the group may not write to mounts below the allowed folder `root`; None if it may."""
+    """Return why the group may not write to mounts below the allowed folder `root`; None if it may.
+
+    The text follows "PATH is shown read-only: ", and addresses the owner.
+    """
     if not root.allow_read_write:
         return f"{root.path} does not allow more ('allowReadWrite')."
     if rules.non_main_read_only and not requester.is_main:
@@ -224,7 +227,7 @@ def _write_denial(root: Root, rules: MountRules, requester: MountRequester) -> s
 def _expand_home(path: str, requester: MountRequester) -> Path:
     """Return a path of the owner's list or of a request, with a leading `~` replaced by the owner's home."""
     if path == "~" or path.startswith("~/"):
-        return requester.own_home / path[2:]  # `~/a` → `a`; after `~` alone nothing is left
+        return requester.owner_home / path[2:]  # `~/a` → `a`; after `~` alone nothing is left
     return Path(path)
 
 
@@ -236,16 +239,16 @@ class MountAllowlist:
         file: OwnerFile[MountRules],
         *,
         home: Path,
-        own_home: Path,
+        owner_home: Path,
         mount_hindrance: Callable[[Path], str | None] = lambda _: None,
     ) -> None:
-        """`home` is Andy's home, whose data no group may mount; `own_home` is the owner's, which `~` means.
+        """`home` is Andy's home, whose data no group may mount; `owner_home` is the owner's, which `~` means.
 
         `mount_hindrance` returns why a path cannot be mounted in containers; None when it can.
         """
         self._file = file
         self._mount_hindrance = mount_hindrance
-        self._own_home = own_home
+        self._owner_home = owner_home
         owned = (
             *(home / name for name in ("data", "store", "groups", ".env", "andy.toml")),
             # The folder of this very list, too: whoever may write there decides what is mounted.
@@ -270,7 +273,7 @@ class MountAllowlist:
             )
         requester = MountRequester(
             is_main=group.is_main,
-            own_home=self._own_home,
+            owner_home=self._owner_home,
             protected=self._protected,
             mount_hindrance=self._mount_hindrance,
         )

@@ -127,9 +127,9 @@ class OutputReader:
         """
         await self._read_frames(live, container)
         if live.must_be_killed and not await stop_container(container):
-            # During the wait below, `Termination.end_overdue` tries again, by `stop`. It skips runs that have
-            # a verdict.
-            live.stop, live.verdict = live.verdict, None
+            # So that `Termination.end_overdue` tries again during the wait below: it skips runs with a
+            # `verdict`.
+            live.stop_verdict, live.verdict = live.verdict, None
         exited = await container.wait()
         live.has_exited = True
         return classify_exit(live, exited)
@@ -201,8 +201,8 @@ class OutputReader:
         """Parse one line of a container's output as a frame, and apply it once.
 
         A frame that was applied before, which a repeated output brings again, changes nothing in the store.
-        This waits while the container sends faster than the limits, which do not apply to the repeats that
-        `_read_frames` expects (`free_replays`).
+        This waits while the container sends faster than the limits. They do not apply to the
+        `live.free_replays` repeats that come when the output is read again from its start.
         """
         frame = await self._parse(live, line)
         if frame is None:
@@ -212,11 +212,12 @@ class OutputReader:
             await self._take_draft(live, frame)
             return
         is_new = frame.n > live.last_frame  # otherwise an earlier host or stream has read it
-        if is_new or live.free_replays == 0:  # a container could repeat old frames without end
+        # More repeats than expected are limited, too: a container could repeat old frames without end.
+        if is_new or live.free_replays == 0:
             # A turn's progress has a limit of its own: short turns with many tool calls must not look like a
             # flood.
             is_progress = isinstance(frame, ToolStart | ToolEnd)
-            await self._wait_for_rate(live, live.work_rate if is_progress else live.frame_rate)
+            await self._wait_for_rate(live, live.progress_rate if is_progress else live.frame_rate)
         else:
             live.free_replays -= 1
         match frame:
@@ -242,7 +243,7 @@ class OutputReader:
         The text is held in memory only: a lost piece costs nothing, but a row in the database for each would.
         A piece that was read before is ignored.
         """
-        await self._wait_for_rate(live, live.work_rate)
+        await self._wait_for_rate(live, live.progress_rate)
         if frame.n <= live.last_frame:
             return
         live.last_frame = frame.n
@@ -318,8 +319,9 @@ class OutputReader:
     async def _act_on(self, live: LiveRunState, effect: frame_effects.FrameEffect) -> None:
         """Publish the changes that a stored frame has made to its turn.
 
-        The file with the order of an acknowledged turn is removed. If the turn has ended, the run becomes
-        idle, or is asked to close, and the queue and the sending of messages are woken.
+        The file with the order of an acknowledged turn is removed. A result that was dropped, because its
+        turn has reached the limit of results, is logged. If the turn has ended, the run becomes idle, or is
+        asked to close, and the queue and the sending of messages are woken.
         """
         ids = {"group": live.run.folder, "turn": effect.turn.id, "run": live.run.id}
         if effect.is_acked:
@@ -344,7 +346,7 @@ class OutputReader:
         live.enter(RunState.IDLE, self._context.clock.steady_ms())
         # The limit is per turn: hundreds of quick questions in a row are no flood.
         live.frame_rate.forgive()
-        live.work_rate.forgive()
+        live.progress_rate.forgive()
         if effect.ended is not TurnState.ANSWERED:
             await self._termination.close(live, reason="its turn was not answered")
         elif live.is_retired:

@@ -177,14 +177,14 @@ class RunPool:
         self._context.wakeups.lanes.set()
 
     async def _write(self, live: LiveRunState, turn: Turn, order: TurnOrder) -> None:
-        """Write the file with a turn's order, which the run's live container reads.
+        """Snapshot the group's files, write the file by which a container gets a turn, and publish that.
 
         The turn is recorded as running in the run already. If the file cannot be written, the run is killed,
         which queues the turn again.
         """
         run_id = live.run.id
-        # Called before the file is written, because it takes a snapshot of the group's files, which the agent
-        # may change from then on.
+        # This takes the snapshot, and before the file is written, because from then on the agent may change
+        # the group's files.
         await self._context.ports.before_turn(turn)
         try:
             await asyncio.to_thread(self._context.ports.files.write_turn, turn.folder, order)
@@ -218,9 +218,9 @@ class RunPool:
     async def _start_turn(self, tx: Tx, turn: Turn, live: LiveRunState) -> TurnOrder | None:
         """Record in the transaction that a turn runs in a live container; return the turn's order.
 
-        The caller has set the container's state to BUSY. Return None if the container is being closed since
-        then, if the turn is not queued any more, or if the container does not fit the group any more. In the
-        last case the container is also marked to end.
+        The caller has set the container's state to BUSY. Return None if that state has changed meanwhile, or
+        the turn is not queued any more. Return None, too, and mark the container to end, if the group is gone
+        or the container is outdated (`is_retired`, or other settings).
         """
         group = await groups.by_folder(tx, turn.folder)
         if group is None or live.is_retired or not self._still_fits(live, group, turn):
@@ -262,8 +262,9 @@ class RunPool:
         """
         live = self._live_runs.get(run_id)
         if live is not None and live.verdict is None:
-            live.stop = timeouts.TimeoutVerdict(kill=True, reason=reason, is_retryable=False)
-            await self._termination.kill(live, live.stop, grace_seconds=0)
+            # `kill` sets `verdict` as well, but only until it has failed to stop the container.
+            live.stop_verdict = timeouts.TimeoutVerdict(kill=True, reason=reason, is_retryable=False)
+            await self._termination.kill(live, live.stop_verdict, grace_seconds=0)
 
     def stop_soon(self, run_id: RunId, reason: str) -> None:
         """Kill a run as `stop` does, in a task of its own."""

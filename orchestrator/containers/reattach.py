@@ -87,7 +87,7 @@ class Reattachment:
 
         If its turn may not have reached it, the turn is written again, unless its group is gone; if that
         fails, the container is stopped, which queues the turn. A container that was started ahead and has had
-        no turn is removed instead.
+        no turn is removed instead. One of an earlier image is closed, after its turn if it has one.
         """
         ports = self._context.ports
         async with self._context.database.reading() as tx:

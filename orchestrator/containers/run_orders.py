@@ -58,7 +58,7 @@ class RunOrders:
         self._allowlist = mount_allowlist.MountAllowlist(
             owner.OwnerFile(owner.owner_directory() / mount_allowlist.FILE, mount_allowlist.MountRules),
             home=host.home.root,
-            own_home=Path.home(),
+            owner_home=Path.home(),
             mount_hindrance=mount_hindrance,
         )
 
@@ -126,6 +126,8 @@ class RunOrders:
         Called before a container is started ahead of its first turn, which would be of this kind.
         """
         await self._proxies.models.refresh()
+        # A scheduled task may be outside of the group's conversation (isolated) or not. Which one will come
+        # is not known, so it is taken for an isolated one.
         return await self._refusal(group, self._choice(group, kind, is_isolated=kind is TurnKind.TASK))
 
     async def _refusal(self, group: Group, choice: ModelChoice) -> ModelRefusal | None:
@@ -141,7 +143,10 @@ class RunOrders:
         return self._choice(group, turn.kind, is_isolated=turn.is_isolated, turn_id=turn.id)
 
     def chosen_agent(self, group: Group, turn: Turn) -> ChosenAgent:
-        """Return the agent, model and service that would answer a turn now. Raises `SettingError`."""
+        """Return the agent, model and service that would answer a turn now. Raises `SettingError`.
+
+        The service is returned twice: `service` includes its address, `service_name` is its name alone.
+        """
         choice = self._choice_of(group, turn)
         return ChosenAgent(
             agent=self.agent(group),

@@ -242,7 +242,7 @@ async def _end_in_runtimes(
     networks on this engine are removed as well. If no engine answers, its agents are given up.
     """
     if "process" in runtimes:
-        await ProcessRuntime(home=home).adopt()  # which ends the processes of an earlier host
+        await ProcessRuntime(home=home).adopt()  # ends the processes of an earlier host
     with suppress(ContainerError):  # if no engine answers, its containers are given up
         if "docker" in runtimes:
             await asyncio.to_thread(_with_client, partial(docker_engine.remove_runs, install=install))
@@ -258,10 +258,12 @@ async def _end_in_runtimes(
 async def remove_all(home: Path, install: str) -> None:
     """End every agent of a home, and remove its networks and its firewall rule.
 
+    The rule stays if this user may not change the firewall.
+
     Raises:
         EngineGone: no engine answers. Agents that are processes of this machine have been ended before.
     """
-    await ProcessRuntime(home=home).adopt()  # which ends the processes of an earlier host
+    await ProcessRuntime(home=home).adopt()  # ends the processes of an earlier host
     await docker_engine.probe()
     await _end_in_runtimes({"docker", "swarm"}, home=home, install=install, own_paths=None)
     with docker_client.translated(), closing(docker_client.connect()) as client:
@@ -420,9 +422,10 @@ async def _swarm(
     async def admit(ports: frozenset[int]) -> frozenset[int]:
         """Accept connections that forward agents' requests to these ports of the host.
 
-        They come from other nodes through the gate, a container on the swarm's networks, and arrive at one
-        port of the host, the door, which is returned. The gate is started, or Andy's own container becomes
-        it. Then the secrets and networks that no run needs any more are removed from the swarm.
+        They come from other nodes through the gate, a container on the swarm's networks, and arrive at the
+        door, one port of the host. The gate is started, unless the host runs in a container itself, which
+        then is the gate. Then the secrets and networks that no run needs any more are removed from the
+        swarm. Return the door's port.
         """
         runtime.ports = ports
         await runtime.open()
@@ -435,7 +438,7 @@ async def _swarm(
                 port=runtime.door.port,
                 address=joined_network.gateway,
             )
-        elif own_paths is not None:  # always true here
+        elif own_paths is not None:  # always true without a joined network; tested for the type checker
             # Andy runs in a container, which is the gate. After an upgrade it is a new one, which is not on
             # the networks of the live runs yet, so `keep_gate` has to connect it.
             services.make_gate = lambda _: own_paths.own_id
@@ -444,7 +447,10 @@ async def _swarm(
         return frozenset({runtime.door.port})
 
     async def forget() -> None:
-        """Remove everything of this install from the swarm, and its own network."""
+        """Remove everything of this install from the swarm, and the network that the host has joined, if any.
+
+        Called at the host's end, unless containers are left running.
+        """
         own_id = None if own_paths is None else own_paths.own_id
         removing = partial(remove_all, install=install, services=services, own_id=own_id)
         await asyncio.to_thread(_with_client, removing)

@@ -270,6 +270,7 @@ class RunCreator:
             await turns.start(tx, turn.id, run.id, now_ms=now_ms)
             first = await ports.compose(tx, turn, group, run.id)
             order = await self._order(tx, run, group, first, restoration)
+            # Its settings allow no more than the role of those who ask, and so does the environment.
             narrowed_group = _narrowed_group(run, group)
             environment = dict(ports.orders.environment(narrowed_group, order.agent, token))
         return NewRun(
@@ -375,7 +376,9 @@ def _with_servers(order: RunOrder, group: Group, servers: Sequence[McpServer]) -
 
 
 def _with_restoration(run: Run, restoration: Restoration | None) -> Run:
-    """Return a copy of the run with the model, the service and the mode of the conversation's restoration.
+    """Return a copy of the run that records the conversation's restoration.
+
+    That is its model, provider and service, and its mode with the reason.
 
     Without a restoration (None) the run is returned unchanged.
     """
@@ -525,7 +528,7 @@ class ContainerStarter:
             ContainerError: an orphan that may still work on this run's session cannot be ended.
         """
         await self._orphans.remove_all()
-        if self._orphans.may_use_session_of(run):
+        if self._orphans.blocks_session_of(run):
             raise ContainerError("An earlier container of this group cannot be ended: see 'andy status'.")
 
 

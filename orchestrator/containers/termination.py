@@ -120,7 +120,7 @@ def forced_outcome(live: LiveRunState) -> RunEnd | None:
     """Return the end of a run by the decision to kill it; None if it was not decided to kill it."""
     # If its container could not be stopped, `verdict` is None until the next try. `stop` still has the
     # decision, which also applies if the container ends by itself before that try.
-    verdict = live.verdict or live.stop
+    verdict = live.verdict or live.stop_verdict
     if verdict is None or not verdict.kill:
         return None
     if live.is_unused:
@@ -212,8 +212,8 @@ class Orphans:
         self._since_ms.setdefault(orphan.run_id, self._context.clock.steady_ms())
         self._context.wakeups.reaper.set()
 
-    def may_use_session_of(self, run: Run) -> bool:
-        """Return whether one of these containers may still use the session that `run` is to continue."""
+    def blocks_session_of(self, run: Run) -> bool:
+        """Return whether `run` must not start: one of these containers may still work on its session."""
         return not _shares_nothing(run) and any(
             orphan.folder == run.folder and orphan.may_work and not orphan.is_isolated
             for orphan in self._by_run.values()
@@ -443,8 +443,8 @@ class Termination:
         By the end of the run, the turn is queued again. If the container cannot be stopped now, `end_overdue`
         tries again.
         """
-        live.stop = TURN_NOT_WRITTEN
-        await self.kill(live, live.stop)
+        live.stop_verdict = TURN_NOT_WRITTEN
+        await self.kill(live, live.stop_verdict)
 
     async def end_overdue(self) -> None:
         """Close or kill each run that exceeds a timeout or is to stop, and try to remove orphans.
@@ -453,7 +453,7 @@ class Termination:
         """
         now_ms = self._context.clock.steady_ms()
         for live in self._live_runs:
-            verdict = live.stop or timeouts.judge(
+            verdict = live.stop_verdict or timeouts.judge(
                 live.vitals(), live.limits(self._context.limits), now_ms=now_ms
             )
             if verdict is None:

@@ -133,7 +133,7 @@ MOVE_NOTICE_AFTER_MS = 10_000
 """Milliseconds of waiting after which a chat gets the text `MOVED` when its turn moves."""
 
 
-def stand_in_notice(
+def stand_in_text(
     service: str,
     cause: ModelError,
     *,
@@ -142,7 +142,7 @@ def stand_in_notice(
     status: int | None,
     has_stand_in: bool = True,
 ) -> str:
-    """Return the notice to the owner that a service fails: why, whether others answer instead, and the fix.
+    """Return the text to the owner that a service fails: why, whether others answer instead, and the fix.
 
     `has_stand_in` says that another service of the owner's list answers meanwhile. `setting` is the name
     under which `.env` has the key, `model` the requested model, `status` the HTTP status; each is None if it
@@ -157,8 +157,8 @@ def stand_in_notice(
     )
 
 
-def broke_off_notice(service: str) -> str:
-    """Return the notice to the owner that a model service broke off while it answered a turn.
+def broke_off_text(service: str) -> str:
+    """Return the text to the owner that a model service broke off while it answered a turn.
 
     It is for a service that answers the host's own short request, and so is used again for the next turn.
     """
@@ -197,8 +197,8 @@ def service_trouble(
             return ServiceTrouble(f"cannot be used: {why}", refusal_fix(cause, setting=setting, model=model))
 
 
-def refusal_notice(cause: ModelError, *, setting: str | None, model: str | None, status: int | None) -> str:
-    """Return the notice to the owner that questions are not answered: why, and what to do.
+def refusal_text(cause: ModelError, *, setting: str | None, model: str | None, status: int | None) -> str:
+    """Return the text to the owner that questions are not answered: why, and what to do.
 
     `setting` is the name under which `.env` has the key of the model service, `model` the requested model,
     `status` the HTTP status; each is None if it is not known.

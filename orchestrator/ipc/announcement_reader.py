@@ -244,9 +244,9 @@ def _remove_abandoned(directory_fd: int, name: str) -> None:
 
 
 def _make_empty(directory: Path) -> None:
-    """Make an empty directory that only the host's user may use, in place of whatever is there.
+    """Make a directory that only the host's user may use, in place of whatever is there.
 
-    Raises `OSError`.
+    It is empty, except for entries of an earlier directory that cannot be removed. Raises `OSError`.
     """
     if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
         directory.unlink()

@@ -150,7 +150,7 @@ class CommandDispatcher:
         The commands of one that is None are refused. `read_time` reads ISO times, `times` reads schedules.
         `copy_file` copies a file that an agent sends. `zone_of` returns a group's time zone, and
         `features_of` the features of a chat's messenger (none for an unknown chat). `has_gateway` returns
-        whether a gateway is the model service of `.env`.
+        whether the model service of `.env` is a gateway, whose models may have any names.
         """
         self._dashboards = dashboards
         self._loops = loops
@@ -338,7 +338,7 @@ class CommandDispatcher:
         )
         # The reply to a search has texts of messages. They are stored in one place only, so that deleting
         # them there deletes them for good.
-        if not _only_reads_stored_texts(command):
+        if not _reply_quotes_stored_texts(command):
             await commands.record(tx, group.folder, command.title, reply, now_ms=now_ms)
         if current is not None:
             await late_answers.send_late_answer(tx, current, command, reply, now_ms=now_ms)
@@ -489,10 +489,10 @@ def _irreversible_change(command: Command) -> str | None:
     return "noted" if command.tool in NOTE_TOOLS else None
 
 
-def _only_reads_stored_texts(command: Command) -> bool:
-    """Return whether a command only reads stored texts, such as messages, and changes nothing.
+def _reply_quotes_stored_texts(command: Command) -> bool:
+    """Return whether the reply to a command quotes stored texts, so that it must not be stored as well.
 
-    These are a search of the history, and the actions of context tools that show what is known of people.
+    The commands are a search of the history, and the actions that show what is remembered, also of a person.
     """
     is_show = isinstance(command, Remember) and command.arguments.get("action") in ("show", "person")
     return is_show or isinstance(command, SearchHistory)

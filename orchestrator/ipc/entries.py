@@ -131,7 +131,11 @@ def read(
 
 
 def remove(directory_fd: int, name: str) -> bool:
-    """Remove an entry that is no directory; return whether this call removed it."""
+    """Remove an entry that is no directory; return whether this call removed it.
+
+    Return False if it is gone, is a directory by now, or is protected. Raises `OSError` for any other
+    fault, such as a broken disk.
+    """
     try:
         os.unlink(name, dir_fd=directory_fd)
     # Another entry of this name may be there by now, such as a directory. The next pass looks at it like any

@@ -86,10 +86,11 @@ class Mailbox:
         """Read at most `limit` requests, and remove entries that cannot be one. A missing directory is empty.
 
         Requests stay in the directory until `remove`. Directories, and files with a name in `without`, are
-        ignored. Files that may still be written are left alone for a time: partial files for `UNFINISHED_MS`,
-        hand-written ones for `SETTLE_MS`. With more than `MAX_ENTRIES` entries there is no such time. If a
-        file's time is ahead of the host's clock, a partial file is ignored, and a hand-written one is read
-        once it contains a whole JSON document.
+        ignored. The tools write a request as a partial file, which is renamed when it is whole; an agent may
+        also write one by hand, under its final name. Files that may still be written are left alone for a
+        time: partial files for `UNFINISHED_MS`, hand-written ones for `SETTLE_MS`. With more than
+        `MAX_ENTRIES` entries there is no such time. If a file's time is ahead of the host's clock, a partial
+        file is ignored, and a hand-written one is read once it contains a whole JSON document.
 
         Raises:
             MailboxError: the directory is a link, no directory, or closed to the host.

@@ -259,9 +259,9 @@ async def decide(tx: Tx, approval_id: int, decision: Decision, *, by: str, now_m
     """Record the owner's decision about a waiting request, and return the decided request.
 
     `by` says who decides. For a request that was decided before, "refuse" withdraws that decision, so that
-    the owner is asked again: a permission that was not used up, even if its time is over, or a refusal for
-    good. The group's agent reads about the decision in its next turn, except when a refusal for good was
-    withdrawn or the group is gone.
+    the owner is asked again. Two decisions can be withdrawn: a permission that was not used up, even if its
+    time is over, and a refusal for good. The group's agent reads about the decision in its next turn, except
+    when a refusal for good was withdrawn or the group is gone.
 
     Raises:
         UnknownApproval: no request has this id.
@@ -322,7 +322,7 @@ def question(waiting: Sequence[Approval]) -> str:
 def _request_line(request: Approval) -> str:
     """Return what the agent wants to do with which arguments, on one line; long arguments are cut."""
     detail = f" with {quoted(request.detail, MAX_SHOWN_CHARS)}" if request.detail else ""
-    is_cut = len(ticked(request.detail)) > MAX_SHOWN_CHARS
+    is_cut = len(ticked(request.detail)) > MAX_SHOWN_CHARS  # `quoted` cuts this escaped text
     hint = " Read all of it on the console's page Safety before you allow it." if is_cut else ""
     return f"{_action_text(request)} (request {request.id}){detail}.{hint}"
 

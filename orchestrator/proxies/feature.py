@@ -343,8 +343,8 @@ class ContainerProxies:
             group = await groups.by_folder(tx, folder)
         if group is None:
             return None
-        # Whether a task continues the chat's conversation is not known here: it is taken for one that does
-        # not.
+        # A task may continue the chat's conversation or be isolated from it. Which one is not known here, so
+        # it is taken for an isolated one.
         return self.models.choose(
             settings.of(group), kind or TurnKind.CHAT, is_isolated=kind is TurnKind.TASK
         ).model
@@ -352,8 +352,9 @@ class ContainerProxies:
     async def _judge_answer(self, identity: RunIdentity, answered: Answered) -> bool:
         """Record how a model service answered a run; return whether the same request may be sent again.
 
-        Return False after a lasting refusal, which also stops the turn, and when the turn moves to another
-        service. Return True also after an answer without an error, which ends an outage.
+        Return False after a lasting refusal, which may also stop the turn, after an outage that has lasted
+        too long, and when the turn moves to another service. Else return True, also after an answer without
+        an error, which ends an outage: nothing keeps the container from sending its request again.
         """
         # The failover is asked first: a turn that moves on is neither stopped nor kept waiting by this
         # service.
@@ -373,8 +374,9 @@ class ContainerProxies:
     async def _stop_refused_turn(
         self, identity: RunIdentity, service: ModelService, answered: Answered, error: ModelError
     ) -> None:
-        """Stop a turn that an added service refuses for good, and notify the owner, at most once a day.
+        """Record that a turn is to stop, because a service that the owner added refuses it for good.
 
+        The owner is notified at most once a day for each service. For a run without a turn, that is all.
         `error` is the lasting error that the service's answer, `answered`, stands for. No other turn is
         stopped, because a container could have provoked the refusal.
         """
@@ -482,8 +484,9 @@ class ContainerProxies:
             # For the service of `.env`, which cannot be removed, `holder.service` is None.
             removed_service=holder.service if service is None else None,
             model=holder.model,
-            # The turn may move only to a service that it has not left, or that has answered the host since.
-            # `other_service_answers` is True also if it has left all the others.
+            # A turn moves to another service when its own does not answer: it leaves that one. It may move
+            # only to a service that it has not left, or that has answered the host since. A service that it
+            # has left counts for `other_service_answers`, even without such an answer.
             may_move=holder.turn_id is not None and self._could_move(holder, config),
             other_service_answers=holder.turn_id is not None
             and self.models.other_service_answers(

@@ -299,7 +299,8 @@ class McpTokens:
         fields: dict[str, object]
         try:
             fields = await mcp_oauth.renew(login, await self._upstream(), now_ms=self._clock.now_ms())
-        except LoginUnreachable:  # a `LoginRefused` that does not end the login
+        except LoginUnreachable:
+            # Caught first, because it is a subclass of `LoginRefused`, which would end the login.
             raise
         except LoginRefused as error:
             fields = {"refused": str(error)}

@@ -106,7 +106,7 @@ class ParsingProcess:
     """
 
     def __init__(self, *, clock: Clock) -> None:
-        """`clock` is the host's, by which groups regain processor time."""
+        """`clock` is the host's. With time it refills each group's allowance of processor time."""
         self._clock = clock
         self._groups: dict[Folder, _Group] = {}
         self._ordinary = _ParserChild(ORDINARY_CPU_SECONDS)

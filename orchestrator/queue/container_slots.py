@@ -43,7 +43,8 @@ class ContainerSlots:
         without_slot = min(closing, overlap)  # the closing runs that hold no slot
         # Negative after the cap was lowered: the runs beyond it have to end before a slot becomes free.
         free = cap - len(runs) + without_slot
-        # A closing run that held no slot frees none, nor do those that only end the runs beyond the cap.
+        # `coming`: a closing run that held no slot frees none, and while more runs live than the cap allows,
+        # the first that end free none either.
         return cls(
             free=free,
             coming=closing - without_slot + min(free, 0),
@@ -58,7 +59,7 @@ class ContainerSlots:
         """
         closed: list[LiveRun] = []
         while self.free < 1 and self.coming < 1 and self.spare:
-            closed += self.close(self.spare[:1])
+            closed += self.release(self.spare[:1])
         return closed
 
     def take(self) -> bool:
@@ -86,11 +87,12 @@ class ContainerSlots:
             self.coming -= 1
         return closed
 
-    def close(self, runs: Sequence[LiveRun]) -> list[LiveRun]:
-        """Take the slots of those of `runs` that have no work. Return these runs, which the caller closes.
+    def release(self, runs: Sequence[LiveRun]) -> list[LiveRun]:
+        """Let other turns have the slots of those of `runs` that have no work and are not claimed.
 
         Each slot counts as free at once if one more closing run may live beyond the cap (`overlap`),
-        otherwise as `coming`: it becomes free when the run has ended.
+        otherwise as `coming`: it becomes free when the run has ended. Return these runs, which the caller
+        closes.
         """
         closed = [run for run in self.spare if run in runs]
         for run in closed:
@@ -112,8 +114,9 @@ def own_run_of(turn: Turn, runs: Sequence[LiveRun]) -> LiveRun | None:
 def _spare(runs: Sequence[LiveRun], ready: Sequence[Turn]) -> list[LiveRun]:
     """Return the containers without work, in the order in which to close them.
 
-    First come those that no turn of `ready` can use: those that were started ahead, then the others, the
-    longest idle first. Last come those that a turn can use, beginning with that of the least urgent turn.
+    First come those that none of the turns `ready` can use: those that were started ahead (state READY), then
+    the idle ones, the longest idle first. Last come those that a turn can use, beginning with that of the
+    least urgent turn.
     """
     wanted = [own_run for turn in reversed(ready) if (own_run := own_run_of(turn, runs)) is not None]
     unwanted = [run for run in runs if run.state in _WITHOUT_WORK and run not in wanted]

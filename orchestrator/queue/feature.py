@@ -29,7 +29,8 @@ class QueueFeature:
             host.database,
             Containers(live=pool.live, start=pool.start, hand_over=pool.hand_over, close=pool.close),
             cap=containers.cap,
-            # So many containers may also exist beyond the cap while they end (see the setting's description).
+            # The setting limits two things: the containers that are started ahead, and those that may still
+            # end beyond the cap, so that others need not wait for that.
             overlap=host.settings.andy_foresight,
             clock=host.clock,
             wakeups=host.wakeups,

@@ -85,11 +85,11 @@ class QueuePlan:
 def plan(
     turns: Sequence[Turn], runs: Sequence[LiveRun], *, cap: int, now_ms: int, overlap: int = 0
 ) -> QueuePlan:
-    """Return the actions to take now: which turns to start, and which containers to close for them.
+    """Return the actions to take now: turns to start, containers to close for them, and chats to notify.
 
     A run is a container from its start to its end; it holds one of `cap` slots. The turns get their slots one
     after the other, the most urgent first. For a turn that cannot start yet, a slot is reserved, so that no
-    less urgent turn takes it.
+    less urgent turn takes it. A chat whose question waits long for a slot is notified of its place in line.
 
     - Each group has one turn at a time, but a chat turn may run beside a dashboard's worker.
     - Chat turns go before those of tasks, of workers and of agents that woke by themselves, and within a kind
@@ -114,21 +114,21 @@ def plan(
     slots = ContainerSlots.before_any_turn(runs, ready, cap=cap, overlap=overlap)
     actions: list[Action] = []
     waiting: list[Turn] = []
-    # `slots.spare` are the runs without work that no turn has claimed yet. `close`, `make_room` and
+    # `slots.spare` are the runs without work that no turn has claimed yet. `release`, `make_room` and
     # `reserve_for_later` return those of them that have to be closed.
     for turn in ready:
         own_run = own_run_of(turn, runs)
         if turn.command is SessionCommand.CLEAR:
             actions += _clear(turn, runs, slots)
         elif others := _must_be_gone(turn, runs):
-            actions += _closings(slots.close(others) + slots.reserve_for_later())
+            actions += _closings(slots.release(others) + slots.reserve_for_later())
         elif own_run in slots.spare:
             slots.spare.remove(own_run)
             actions.append(HandOverTurn(turn.id, own_run.id))
         elif own_run is None and _must_end_first(turn, runs):
             # Not counted as waiting: it waits only for its own container, so "all are busy" would be wrong.
             same_session = [run for run in slots.spare if _is_session_of(run, turn)]
-            actions += _closings(slots.close(same_session) + slots.reserve_for_later())
+            actions += _closings(slots.release(same_session) + slots.reserve_for_later())
         elif own_run is not None:
             # A more urgent turn has just taken the slot of its run, so it waits for one like any other turn.
             waiting.append(turn)
@@ -139,7 +139,7 @@ def plan(
                 actions.append(StartContainer(turn.id))
             else:
                 waiting.append(turn)
-    actions += _place_notices(waiting, now_ms)
+    actions += _notify_places(waiting, now_ms)
     return QueuePlan(actions=tuple(actions), look_again_ms=_next_look_ms(turns, waiting, now_ms))
 
 
@@ -214,7 +214,7 @@ def _is_before(other: Turn, turn: Turn) -> bool:
 
 
 def _order(turn: Turn) -> tuple[int, bool, int]:
-    """Return the key by which a group's turns are sorted: the place among session commands, then the id.
+    """Return the key by which a group's turns are sorted: the session command before it, then the id.
 
     The commands, such as `/clear`, separate the turns before them from those after them.
     """
@@ -267,7 +267,7 @@ def _clear(turn: Turn, runs: Sequence[LiveRun], slots: ContainerSlots) -> Sequen
     remembering = [run for run in runs if _is_session_of(run, turn)]
     if not remembering:
         return [ClearConversation(turn.id)]
-    return _closings(slots.close(remembering))
+    return _closings(slots.release(remembering))
 
 
 def _closings(runs: Sequence[LiveRun]) -> list[CloseContainer]:
@@ -275,7 +275,7 @@ def _closings(runs: Sequence[LiveRun]) -> list[CloseContainer]:
     return [CloseContainer(run.id) for run in runs]
 
 
-def _place_notices(waiting: Sequence[Turn], now_ms: int) -> list[NotifyPlace]:
+def _notify_places(waiting: Sequence[Turn], now_ms: int) -> list[NotifyPlace]:
     """Return the actions that send chats their place in the queue, if their question has waited long enough.
 
     `waiting` are the turns that wait for a slot, the next one first.

@@ -242,6 +242,6 @@ def _cause(refusal: ModelRefusal) -> str:
 
 def _text_for_owner(refusal: ModelRefusal) -> str:
     """Return the text for the owner about a stored refusal of a model service, and what to do about it."""
-    return failures.refusal_notice(
+    return failures.refusal_text(
         refusal.cause, setting=refusal.setting, model=refusal.model, status=refusal.status
     )

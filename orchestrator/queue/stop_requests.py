@@ -87,7 +87,8 @@ class StopRequests:
 
         The sender may stop a turn in which nobody else asked, or any turn if their role may give commands or
         is above the roles of all who asked. Anybody else gets a refusal if the message is surely for the
-        assistant. None if the message asks for no stop, or is left to the agent or to other people.
+        assistant, and a `/stop` for the assistant gets a reply also if there is no turn to stop. None if the
+        message asks for no stop, or is left to the agent or to other people.
 
         Args:
             tx: the transaction.

@@ -1010,13 +1010,13 @@ async def test_an_end_is_told_over_a_restart_where_the_begin_was_and_only_there(
         first.behave = FAULTS["5xx"]
         failover.suspect("anthropic")
         await failover.test_once()
-        failover._notices.clear()  # as in a new process
+        failover._last_alerts.clear()  # as in a new process
         await failover.load()
         works(first)
         await failover.test_once()
         if is_told:
-            failover._notices["anthropic"] = replace(
-                failover._notices["anthropic"], at_ms=harness.store_harness.clock.now_ms()
+            failover._last_alerts["anthropic"] = replace(
+                failover._last_alerts["anthropic"], at_ms=harness.store_harness.clock.now_ms()
             )
     texts = await harness.told("main")
     assert [text[0] for text in texts] == ["⚠", "✅"]

@@ -14,9 +14,9 @@ from orchestrator.proxies.model.budget_sums import (
     BudgetStanding,
     amount_in_words,
     concerns,
-    notice_of,
     span_of,
     stops,
+    warning_of,
 )
 from orchestrator.store.money.budgets import Budget, Period, Unit
 
@@ -104,15 +104,15 @@ def test_who_is_counted_and_who_is_stopped(
 
 
 def test_a_notice_comes_at_80_and_at_100_percent() -> None:
-    assert notice_of(standing(799), SEOUL) is None
-    assert notice_of(standing(800), SEOUL) == (
+    assert warning_of(standing(799), SEOUL) is None
+    assert warning_of(standing(800), SEOUL) == (
         "⚠️ 80 % of the budget of all groups for today is used (1,000 tokens)."
     )
-    assert notice_of(standing(1000, folder="family"), SEOUL) == (
+    assert warning_of(standing(1000, folder="family"), SEOUL) == (
         "⚠️ The budget of family for today is spent (1,000 tokens). I ask the model no more until"
         " Mon 2026-11-23 00:00."
     )
-    monthly = str(notice_of(standing(1000, is_background=True, period=Period.MONTH), SEOUL))
+    monthly = str(warning_of(standing(1000, is_background=True, period=Period.MONTH), SEOUL))
     assert "The budget of all groups for background work for this month is spent (1,000 tokens)." in monthly
     assert "Background work rests until" in monthly
 

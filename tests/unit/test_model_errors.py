@@ -143,7 +143,7 @@ def test_an_outage_is_waited_out_for_a_quarter_of_an_hour_and_no_longer() -> Non
 @pytest.mark.parametrize("cause", [cause for cause in ModelError if cause.is_permanent])
 @pytest.mark.parametrize("model", [None, "", "claude-9"])
 def test_the_owner_reads_cause_and_mend_and_no_group_does(cause: ModelError, model: str | None) -> None:
-    told = failures.refusal_notice(cause, setting="ANTHROPIC_API_KEY", model=model, status=401)
+    told = failures.refusal_text(cause, setting="ANTHROPIC_API_KEY", model=model, status=401)
     assert told.startswith("⚠️ I cannot answer: ")
     assert failures.refusal_fix(cause, setting="ANTHROPIC_API_KEY", model=model) in told
     for word in ("key", ".env", "http", "andy", "settings", "credit", "main"):

@@ -15,7 +15,7 @@ from tests.support.store_harness import a_group
 
 OWN_HOME = Path("/home/me")
 ASKER = MountRequester(
-    is_main=False, own_home=OWN_HOME, protected=(Path("/home/me/andy/data"), Path("/home/me/.config/andy"))
+    is_main=False, owner_home=OWN_HOME, protected=(Path("/home/me/andy/data"), Path("/home/me/.config/andy"))
 )
 
 
@@ -116,7 +116,7 @@ def test_a_name_is_given_once_also_in_another_case():
     ],
 )
 def test_writing_takes_the_wish_the_root_and_main(path, is_main, non_main_read_only, is_writable):
-    asker = MountRequester(is_main=is_main, own_home=OWN_HOME, protected=())
+    asker = MountRequester(is_main=is_main, owner_home=OWN_HOME, protected=())
     given = rules(nonMainReadOnly=non_main_read_only)
     extra = granted(
         {"path": path, "writable": True}, {"path": path, "name": "again"}, asker=asker, given=given
@@ -130,15 +130,15 @@ def test_writing_takes_the_wish_the_root_and_main(path, is_main, non_main_read_o
 
 @pytest.fixture
 def place(tmp_path):
-    own_home = tmp_path / "me"
+    owner_home = tmp_path / "me"
     for folder in ("photos/2026", "andy/data", "andy/groups/family", ".config/andy"):
-        (own_home / folder).mkdir(parents=True)
-    return own_home
+        (owner_home / folder).mkdir(parents=True)
+    return owner_home
 
 
 def allowlist(place):
     file = OwnerFile(place / ".config/andy/mount-allowlist.json", MountRules)
-    return MountAllowlist(file, home=place / "andy", own_home=place)
+    return MountAllowlist(file, home=place / "andy", owner_home=place)
 
 
 def write(place, fields):
@@ -207,7 +207,7 @@ def test_what_is_andys_own_is_never_shown_even_when_it_is_allowed(place, path):
 def test_a_folder_that_containers_cannot_be_given_is_refused_with_the_line_to_add():
     asker = MountRequester(
         is_main=True,
-        own_home=OWN_HOME,
+        owner_home=OWN_HOME,
         protected=(),
         mount_hindrance=lambda path: None if path.name == "seen" else f"Add '- {path}:{path}'.",
     )

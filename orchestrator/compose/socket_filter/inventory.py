@@ -145,7 +145,7 @@ class EngineInventory:
     filter_mounts: Sequence[BindMount]
 
     def owns_container(self, container: Mapping[str, Any], labels: Mapping[str, str] | None) -> bool:
-        """Return whether a container is an agent of this home, judged by its labels and all of its mounts.
+        """Return whether a container is an agent of this home, judged by its labels and bind mounts.
 
         `container` is what the engine knows of it. Its `labels` are passed separately, because a list of
         containers has them in another field than the answer about one container.

@@ -76,10 +76,11 @@ async def remove_network(install: str) -> None:
 
 
 def open_network(client: APIClient, *, install: str, suffix: str = "open") -> str:
-    """Find or create the network `andy-{install}-{suffix}`, and return its name. Blocks.
+    """Find or create the network for open containers, and return its name. Blocks.
 
-    Its containers reach the internet but not each other. Raises docker-py's errors, and `ContainerError` when
-    a network of that name has another owner or other options.
+    The name is `andy-{install}-{suffix}`. Open containers reach the internet directly, but not each other.
+    Raises docker-py's errors, and `ContainerError` when a network of that name has another owner or other
+    options.
     """
     name = open_name(install, suffix=suffix)
     return str(find_or_create(client, name, install, is_internal=False)["Name"])

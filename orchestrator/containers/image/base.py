@@ -91,7 +91,7 @@ def inspect(client: docker.APIClient, tag: str) -> dict[str, Any] | None:
     return description
 
 
-def tag_of(name: str) -> str:
+def without_digest(name: str) -> str:
     """Return the name of an image without its digest."""
     return name.partition("@")[0]
 
@@ -127,7 +127,7 @@ def _pull_events(client: docker.APIClient) -> Iterator[dict[str, Any]]:
     from docker.auth import get_config_header
     from requests import RequestException
 
-    repository, _, tag = tag_of(PYTHON_IMAGE).rpartition(":")
+    repository, _, tag = without_digest(PYTHON_IMAGE).rpartition(":")
     # If the name has a digest, the image is requested by it, so that the engine accepts no other image.
     tag = PYTHON_IMAGE.partition("@")[2] or tag
     header = get_config_header(client, "docker.io")

@@ -143,7 +143,7 @@ class LogFlow:
         return LoggedPiece(data, self._handled_bytes)
 
     def _drop(self, data: bytes) -> None:
-        """Count bytes that are not logged as a part of the present gap, and remember the last of them."""
+        """Add bytes, which are not logged, to the present gap: count them, and remember the last of them."""
         self._handled_bytes += len(data)
         self._dropped += len(data)
         self._tail.add(data)

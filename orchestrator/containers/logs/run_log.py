@@ -274,9 +274,9 @@ class RunLogs:
 
 
 def _has_gap_to_log(run_log: _Log) -> bool:
-    """Return whether a log has a gap that is to be logged even if no further output comes.
+    """Return whether a gap, stderr that was left out, is to be logged even if no further output comes.
 
-    The gap of a full log is only logged at the end of its run.
+    A log that has reached its total size logs its gap only at the end of the run.
     """
     return run_log.gap_since_ms is not None and not run_log.flow.is_full
 

@@ -105,8 +105,8 @@ def _marked_processes(mark: str) -> tuple[set[int], bool]:
 def _environment(pid: int) -> bytes | None:
     """Return the environment with which a process was started; empty if it has none or it cannot be read.
 
-    None for the moment in which the process starts another program, or ends: then it has no environment yet,
-    or no longer.
+    It is also empty if the process has ended. None in the moment in which the process is starting another
+    program, or is ending: then it has no environment yet, or no longer.
     """
     path = PROC / str(pid) / "environ"
     try:

@@ -95,6 +95,7 @@ def _end_earlier(runs: Path, live: Container[str]) -> None:
             # now. A file of another program, as a file manager leaves one, has none.
             with suppress(OSError, ValueError):
                 _end_process(ProcessIdentity.parse(layout.identity.read_text(encoding="utf-8")))
+            # All processes of a run have its mark in their environment, so this ends its children, too.
             kill_marked(layout.mark)
             layout.remove()
 

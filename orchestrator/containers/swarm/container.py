@@ -141,10 +141,10 @@ class SwarmContainer:
         self._forget()
 
     async def _settle_and_drop_files(self) -> None:
-        """Put the files of the run's completed turns in place, and remove its other files from the disk.
+        """Put the files of the run's completed turns in place, and then remove all its files from the disk.
 
-        Files that cannot be put in place now are left on disk, and the next start of a container tries again.
+        If some cannot be put in place now, nothing is removed, and the next start of a container tries again.
         """
         await self.session.settle()
-        if not await self.session.has_due_files():
+        if not await self.session.has_files_to_settle():
             await asyncio.to_thread(self.session.files.stages.drop)

@@ -197,9 +197,9 @@ class _Copy:
     ) -> dict[str, str]:
         """Run `command` in a container of `image` on each of the nodes; return the state in which each ended.
 
-        The keys are the nodes' ids. Nodes whose task has not ended when it is given up are missing. `blocks`
-        is the number of blocks of the packed image for a task that loads it, else 0. A loading task gets the
-        engine's socket and the network of the server.
+        The keys are the nodes' ids. If no task makes progress for `SILENT_SECONDS`, the nodes whose task has
+        not ended are missing. `blocks` is the number of blocks of the packed image for a task that loads it,
+        else 0. A loading task gets the engine's socket, and the network of the server that sends the blocks.
         """
         client = self._client
         node_ids = {node.id for node in nodes}

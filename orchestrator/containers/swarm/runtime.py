@@ -77,7 +77,7 @@ class SwarmRuntime:
         on_problem: Callable[[str], Awaitable[None]],
         slots_per_node: int = 0,
     ) -> None:
-        """`data` is the host's own directory. The host listens at `address`; for carriers it is `host_name`.
+        """`data` is the host's own directory. The host listens at `address`; carriers call it `host_name`.
 
         `last_frame` returns the number of the last frame of a run that the store has recorded, and `on_log`
         receives pieces of containers' stderr. With `is_gate` the host itself is on the networks of agents and
@@ -108,6 +108,7 @@ class SwarmRuntime:
         """The lock of each node, by its id, that is held while a container is set up there."""
         self._opening = asyncio.Lock()
         self._observer = new_observer()
+        """Watches the folders to which the host writes while agents work."""
         self._observer.daemon = True
         self.ports: frozenset[int] = frozenset()
         """The ports of the host's proxies that agents may connect to."""
@@ -130,8 +131,8 @@ class SwarmRuntime:
         port_file = self._data / "carrier-port"
         preferred = await asyncio.to_thread(_stored_port, port_file)
         if self._is_gate:
-            # Connections go through a gate, because the door does not count those of each container: one
-            # container could use up all that the door accepts.
+            # The host's own container is the gate, which passes connections on to the door. It counts those
+            # of each container, as the door does not: one container could use up all that the door accepts.
             await self.door.open(LOOPBACK)
             self._gate = await open_gate(self.door.port, LOOPBACK, self._address, preferred)
             self._port = int(self._gate.sockets[0].getsockname()[1])
@@ -388,11 +389,12 @@ class SwarmRuntime:
     ) -> None:
         """Wait until the agent runs on its node.
 
-        `ref` is the id of the engine's service for the run. With `is_patient` it may take `START_SECONDS`.
+        `ref` is the id of the engine's service for the run. `is_patient` says not to raise `NodeSlow`.
 
         Raises:
-            NodeSlow: the carrier has not connected within `CONNECT_SECONDS`; not raised if `is_patient`.
-            NodeRefused: the node cannot start the container; the text has the reason and the fix.
+            NodeSlow: the carrier has not connected within `CONNECT_SECONDS`.
+            NodeRefused: the node cannot start the container, or has not within `START_SECONDS`; the text has
+                the reason and the fix.
             ContainerError: the container ended before the agent began.
         """
         loop = asyncio.get_running_loop()
@@ -517,7 +519,9 @@ class SwarmRuntime:
         return RunFiles.read(self._directory(run_id))
 
     async def _finish_ended_runs(self, known: set[str], *, needed: Collection[Path] = ()) -> None:
-        """Put the files of completed turns of ended runs in the host's folders, and remove all their others.
+        """Put the files of ended runs in the host's folders, as far as their turns were completed.
+
+        All other files of these runs are removed.
 
         A run has ended if its id is neither in `known` nor that of a container or of a start in progress.
         Files that cannot be put in place now go on waiting. `needed` are the folders of the host that a

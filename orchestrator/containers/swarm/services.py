@@ -216,7 +216,7 @@ class SwarmServices:
         folders = {service.folder for service in run_services}
         for secret in client.secrets(filters=of_install):
             if secret["Spec"]["Labels"].get(RUN_LABEL) not in live_runs:
-                with docker_client.already_so():
+                with docker_client.already_so():  # ignores that it is gone already
                     client.remove_secret(secret["ID"])
         with self._one_at_a_time:
             dropped = [
@@ -256,8 +256,8 @@ class SwarmServices:
         # names. A folder's name may be longer and contain other letters.
         name = f"andy-{self._install}-{hashlib.sha256(folder.encode()).hexdigest()[:12]}"
         with self._one_at_a_time:
-            # If no container of this engine is on the network, Swarm finds networks by the beginning of their
-            # names. So the names are compared again, and a pattern such as `^name$` would find nothing.
+            # Swarm also returns networks whose names only begin like this, unless a container of this engine
+            # is on the network. So the names are compared here. (A pattern such as `^name$` finds nothing.)
             existing = [network for network in client.networks(names=[name]) if network["Name"] == name]
             if existing:
                 ref = str(existing[0]["Id"])

@@ -334,23 +334,27 @@ class CarrierSession:
     async def _take_files_as_sent(self, hello: CarrierMessage) -> None:
         """Prepare the sending of changes to a container that has its files already.
 
-        If an earlier host has sent them, they are taken to be the host's present ones (`SharedTree.base`), so
-        that only later changes are sent. All files of the folders that the host writes to while the agent
-        works are sent again, and so are changes that were lost with the last connection, as `hello` shows.
-        Before that, the files of completed turns are put in place.
+        First the files of completed turns are put in place, and changes that were lost with the last
+        connection, as `hello` shows, are noted to be sent again. Then `SharedTree.base`, the files that the
+        container is believed to have, is set for each folder:
+
+        - In the folders that the host writes to while the agent works, it has none: all are sent again.
+        - In other folders that this host has not sent, it has the host's present files, which an earlier host
+          has sent: only later changes are sent.
         """
         await self.settle()
         self._take_back_lost_changes(hello)
         for key, shared in self.files.shared.items():
             if shared.target in LIVE_TARGETS:
-                shared.base = {}  # files may have been written meanwhile, so all are sent again
+                shared.base = {}  # files may have been written meanwhile
             elif shared.base is None:  # neither sent by this host, nor set here for an earlier connection
                 shared.base = await asyncio.to_thread(shared.read, self._cache(key))
 
     def _take_back_lost_changes(self, hello: CarrierMessage) -> None:
         """Record that the container lacks the changes which it did not receive over the last connection.
 
-        `hello` has the mark of the last change that has arrived.
+        `hello` has the mark of the last change that has arrived. What the container is believed to have
+        (`SharedTree.base`) is set back to what it had before the later changes.
         """
         sent = list(self._sent)
         self._sent.clear()
@@ -391,14 +395,15 @@ class CarrierSession:
         They are then taken to be in the container, until the hello of the next connection shows that they
         were lost.
         """
-        for shared, now, changed in await asyncio.to_thread(self._changed_trees):
+        for shared, present_tree, changed in await asyncio.to_thread(self._changed_trees):
             await send_changes(connection, "change", shared.target, shared.source, changed)
-            if shared.target not in LIVE_TARGETS:  # all files of these are sent again anyway
+            # All files of `LIVE_TARGETS` are sent again on each connection, so theirs need no mark.
+            if shared.target not in LIVE_TARGETS:
                 mark, base = secrets.token_hex(8), shared.base or {}
                 await connection.send("change_end", mark=mark)
                 before = {path: base.get(path) for path in (*changed.removed, *changed.put)}
                 self._sent.append(SentChange(mark, shared, before, changed.put))
-            shared.base = now
+            shared.base = present_tree
 
     def _changed_trees(self) -> list[tuple[SharedTree, Tree, Changes]]:
         """Return each changed folder with its present content and its changes, in the order to send. Blocks.
@@ -418,9 +423,9 @@ class CarrierSession:
             if not is_live and not has_new_turn:
                 continue
             # The few files of a live folder are all hashed again, without stored hashes (`{}`).
-            now = shared.read({} if is_live else self._cache(key))
-            if changed := trees.changes(shared.base or {}, now):
-                changed_trees.append((shared, now, changed))
+            present_tree = shared.read({} if is_live else self._cache(key))
+            if changed := trees.changes(shared.base or {}, present_tree):
+                changed_trees.append((shared, present_tree, changed))
                 has_new_turn |= shared.target == INPUT and bool(changed.put)
         return changed_trees[::-1]
 
@@ -593,7 +598,7 @@ class CarrierSession:
         """Return the next chunk of stdout; None if the run was given up, or has ended and all was read."""
         if self.is_given_up or (self.ended.is_set() and self._output.empty()):
             return None
-        return await self._output.get()
+        return await self._output.get()  # ends at the run's end, too, which puts None into the queue
 
     async def settle(self) -> None:
         """Apply the changed files of turns whose ends the store has recorded to the host's folders.
@@ -612,7 +617,7 @@ class CarrierSession:
             # The disk may be full. This is tried again, at the latest before the next start of a container.
             log.warning("run.files_wait", run=self.run_id, group=self.folder, reason=str(error))
 
-    async def has_due_files(self) -> bool:
+    async def has_files_to_settle(self) -> bool:
         """Return whether files of a turn whose end is recorded still wait to reach the host's folders."""
         recorded = await self._last_frame(self.run_id)
         return any(n <= recorded for n in await asyncio.to_thread(self.files.stages.sealed))

@@ -1,4 +1,7 @@
-"""Bound what connections at the swarm's door may take that have not shown the token of a run."""
+"""Bound what a connection may take that has not shown the token of a run.
+
+It is a connection at the door, the port of the host at which the carriers of a swarm connect.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ class AcceptedSocket(socket.socket):
             self.shutdown(socket.SHUT_RDWR)
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
-        """Read into a buffer, as asyncio does. Raises `ConnectionAbortedError` if no more may be read."""
+        """Read into a buffer; asyncio calls this. Raises `ConnectionAbortedError` if no more may be read."""
         if self.bytes_left is None:
             return super().recv_into(buffer, nbytes, flags)
         if not self.bytes_left:

@@ -19,7 +19,8 @@ ALLOWED = (WorkKind.ALL, WorkKind.TASKS, WorkKind.WORKER, WorkKind.SUMMARIES)
 async def choose_model(tx: Tx, caller: CommandCaller, command: ChooseModel) -> CommandResult:
     """Choose the model for a kind of work, for one group or for all; without a model, list what there is.
 
-    Only models of services that the owner has added can be chosen. A special word clears the choice.
+    A model of the service of `.env`, or of a service that the owner has added, can be chosen. A special word
+    clears the choice.
     """
     if command.model is None:
         return await _list_choices(tx)
@@ -27,7 +28,7 @@ async def choose_model(tx: Tx, caller: CommandCaller, command: ChooseModel) -> C
         return refused("bad_request", f"'{command.work}' is none of {', '.join(ALLOWED)}.")
     work = WorkKind(command.work)
     model = None if command.model == model_choices.CLEARED else command.model
-    has_gateway = caller.has_gateway()
+    has_gateway = caller.has_gateway()  # then the models of the service of `.env` may have any names
     try:
         if command.target_folder is not None:
             await model_choices.choose_for_group(
@@ -51,7 +52,11 @@ async def choose_model(tx: Tx, caller: CommandCaller, command: ChooseModel) -> C
 
 
 async def _list_choices(tx: Tx) -> CommandResult:
-    """Return the model services that can be chosen, and the models that are chosen for each kind of work."""
+    """Return the model services that can be chosen, and the models that are chosen for each kind of work.
+
+    The service of `.env` comes first. The others are shown as `NAME/MODEL`, with the service's own model, or
+    with the word MODEL if it has none.
+    """
     services = await model_services.every(tx)
     chosen = await model_services.choices(tx)
     return CommandResult(

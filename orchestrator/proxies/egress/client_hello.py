@@ -286,7 +286,8 @@ class LaterHellos:
             kind = self._message[0]
             self._message.clear()
             # The kind of an encrypted message cannot be read: it is passed on, and the checks go on. But if
-            # its earlier records looked like a hello and were held, this one is refused below.
+            # earlier records of it were held, its first byte is that of a hello, and it is refused below as
+            # being of an unknown kind.
             if starts_message and self._may_be_encrypted:
                 return self._pass_counted(record)
             if kind not in _KEY_MESSAGES:

@@ -207,7 +207,10 @@ class Admission:
             self.searches.add(entry.run_id, entry.turn_id, entry.searches)
 
     async def _notify_of_used_budgets(self, entries: Sequence[usage.UsageEntry]) -> None:
-        """Notify chats of the budgets that newly stored usage has nearly or wholly used up."""
+        """Notify chats of the budgets that newly stored usage has nearly or wholly used up.
+
+        `on_queued` is called even if no message was queued.
+        """
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             all_budgets = await budgets.every(tx)
@@ -224,7 +227,7 @@ class Admission:
         The group is notified of its own budgets, and of any other that is wholly spent. Each chat is notified
         once per period and limit. Nothing is sent below `WARNING_PERCENT`.
         """
-        text = rules.notice_of(standing, self._zone)
+        text = rules.warning_of(standing, self._zone)
         if text is None:
             return
         concerns_group = standing.is_spent or standing.budget.folder is not None

@@ -240,7 +240,7 @@ def share_in_words(standing: BudgetStanding, role: Role, folder: Folder, percent
     )
 
 
-def notice_of(standing: BudgetStanding, zone: ZoneInfo) -> str | None:
+def warning_of(standing: BudgetStanding, zone: ZoneInfo) -> str | None:
     """Return the text that warns a chat of a spent or nearly spent budget; None below `WARNING_PERCENT`."""
     name = name_of(standing.budget)
     amount = amount_in_words(standing.budget.unit, standing.budget.amount)

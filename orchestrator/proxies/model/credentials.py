@@ -154,8 +154,8 @@ class CredentialSource:
         """Return the present credential, or None when none is configured.
 
         Raises:
-            SettingError: the credential has characters that no key has, or `.env` or a file that `NAME_FILE`
-                names cannot be read.
+            SettingError: the credential has characters that no key has, or `.env` cannot be read. Or at the
+                start, a file named by a variable such as `ANTHROPIC_API_KEY_FILE` could not be read.
         """
         if self._problem is not None:
             raise self._problem

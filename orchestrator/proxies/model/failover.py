@@ -46,8 +46,8 @@ Probe = Callable[[str, str | None], Awaitable[Answered]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Notice:
-    """A notice to the owner that a service is down."""
+class _Alert:
+    """A text to the owner that a service is down."""
 
     at_ms: int
     is_resolved: bool = False
@@ -96,8 +96,8 @@ class Failover:
         """Services that are being tested now."""
         self._causes_of_leaving: dict[str, ModelError] = {}
         """Services that a turn has left since the service was last tested, each with the cause."""
-        self._notices: dict[str, _Notice] = {}
-        """The last notice to the owner that a service is down, by service."""
+        self._last_alerts: dict[str, _Alert] = {}
+        """The last text to the owner that a service is down, by service."""
         self._wakeup = Wakeup()
 
     async def load(self) -> None:
@@ -109,10 +109,8 @@ class Failover:
             self._router.left = await turn_moves.services_left_by_turn(tx)
             outages = await turn_moves.outages(tx)
         self._router.down = {outage.service for outage in outages}
-        self._notices = {
-            outage.service: _Notice(outage.notified_ms)
-            for outage in outages
-            if outage.notified_ms is not None
+        self._last_alerts = {
+            outage.service: _Alert(outage.notified_ms) for outage in outages if outage.notified_ms is not None
         }
         self._suspects = {outage.service: None for outage in outages}
         self._wakeup.set()
@@ -207,7 +205,11 @@ class Failover:
             self._wakeup.set()
 
     async def _test_and_record(self, service: str, suspected_model: str | None) -> None:
-        """Send the host's own request to a service, record the result, and notify the owner if it is due.
+        """Send the host's own request to a service, and record by the answer whether the service is down.
+
+        The owner is notified of a service that is down, of an unknown model that a turn has met, or of a
+        service that answers the host though a turn got no answer. An error that only concerns the request
+        counts as an answer.
 
         `suspected_model` is the model that failed for a turn. With None, the model is requested that failed
         when the host last tested the service, or else any. An answer that is only slow changes nothing.
@@ -256,7 +258,7 @@ class Failover:
     ) -> None:
         """Record that a service is down, so that all turns use others, and notify the owner with the fix.
 
-        The owner is notified again only as `_is_notice_due` allows. If the cause is an unknown model, the
+        The owner is notified again only as `_is_alert_due` allows. If the cause is an unknown model, the
         service stays in use, because it answers requests for other models, and the owner is notified once a
         day.
 
@@ -267,7 +269,7 @@ class Failover:
             model: the model that was requested, if it is known.
         """
         now_ms = self._clock.now_ms()
-        text = failures.stand_in_notice(
+        text = failures.stand_in_text(
             service,
             cause,
             setting=self._setting_of(service),
@@ -282,22 +284,22 @@ class Failover:
             else:
                 self._router.down.add(service)
                 await turn_moves.begin_outage(tx, service, cause=cause, status=status, now_ms=now_ms)
-                is_due = self._is_notice_due(service, now_ms)
+                is_due = self._is_alert_due(service, now_ms)
                 if is_due:
                     await turn_moves.note_notified(tx, service, now_ms=now_ms)
                     await owner.notify(tx, text, about=f"service:{service}:{now_ms}", now_ms=now_ms)
-        if is_due:  # only once it is stored: a notice that is not stored is sent by the next test
-            self._notices[service] = _Notice(now_ms)
+        if is_due:  # only once it is stored: a text that is not stored is sent by the next test
+            self._last_alerts[service] = _Alert(now_ms)
         self._on_change()
 
-    def _is_notice_due(self, service: str, now_ms: int) -> bool:
-        """Return whether to notify the owner now that a service is down.
+    def _is_alert_due(self, service: str, now_ms: int) -> bool:
+        """Return whether the owner is due a text that a service is down.
 
-        Return False until the owner was notified that the service answers again, and for `QUIET_MS` after the
-        last notice, because a service may fail and recover often.
+        The first one is always due. After that, none is due until the owner was notified that the service
+        answers again, nor for `QUIET_MS` after the last text, because a service may fail and recover often.
         """
-        last = self._notices.get(service)
-        # A notice with a later time is from before the clock was set back.
+        last = self._last_alerts.get(service)
+        # A text with a later time is from before the clock was set back.
         return last is None or (last.is_resolved and not 0 <= now_ms - last.at_ms < QUIET_MS)
 
     async def _note_up(self, service: str) -> None:
@@ -308,12 +310,12 @@ class Failover:
         if service not in self._router.down:
             return
         now_ms = self._clock.now_ms()
-        notice = self._notices.get(service)
-        # The owner needs no notice of a service that they have removed.
+        last_alert = self._last_alerts.get(service)
+        # The owner needs no text about a service that they have removed.
         still_exists = service == OF_DOTENV or self._router.catalog.service(service) is not None
         async with self._database.transaction() as tx:
             has_ended = await turn_moves.end_outage(tx, service, now_ms=now_ms)
-            is_due = has_ended and still_exists and notice is not None and not notice.is_resolved
+            is_due = has_ended and still_exists and last_alert is not None and not last_alert.is_resolved
             if is_due:
                 text = f"✅ The model service '{service}' answers again: it is asked from the next turn on."
                 await owner.notify(tx, text, about=f"service:{service}:{now_ms}", now_ms=now_ms)
@@ -321,9 +323,9 @@ class Failover:
         self._router.down.discard(service)
         self._failed_models.pop(service, None)
         if not still_exists:
-            self._notices.pop(service, None)
-        elif is_due and notice is not None:
-            self._notices[service] = replace(notice, is_resolved=True)
+            self._last_alerts.pop(service, None)
+        elif is_due and last_alert is not None:
+            self._last_alerts[service] = replace(last_alert, is_resolved=True)
         log.info("service.answers_again", service=service)
         self._on_change()
 
@@ -333,7 +335,7 @@ class Failover:
         async with self._database.transaction() as tx:
             await owner.notify(
                 tx,
-                failures.broke_off_notice(service),
+                failures.broke_off_text(service),
                 about=f"service:{service}:left:{now_ms // DAY_MS}",
                 now_ms=now_ms,
             )

@@ -308,7 +308,10 @@ async def pass_back(
         await client.begin(answer.status, headers)
 
     async def pass_on(chunk: bytes) -> None:
-        """Send a piece of the body. Raises `AnswerCut` instead if it completes the credential."""
+        """Send a piece of the body.
+
+        Raises `AnswerCut` before sending it if the answer would then quote the host's credential.
+        """
         # Counted before it is written: the usage has cost something even if the client disconnects now.
         parser.feed(chunk)
         if leak_check.quotes_secret(chunk):

@@ -226,7 +226,7 @@ class ModelHealth:
         if error is ModelError.UNKNOWN_MODEL and model is None:
             self._chosen_by_agent = answered.model
             await self._begin_refusal(error, OWN_CHOICE, status=answered.status)
-        elif not await self._is_confirmed(error, model):  # it records the refusal if it confirms it
+        elif not await self._confirm_refusal(error, model):
             log.warning("model.refused_one", group=identity.folder, error=error.value, status=answered.status)
             return
         if identity.turn_id is not None:
@@ -238,12 +238,12 @@ class ModelHealth:
                     reason=_REFUSED_REASON,
                     now_ms=self._clock.now_ms(),
                 )
-            # Added only now: `end_outage` may hold the transaction before this one, and discards the turn
-            # after it.
+            # Only after the commit: an `end_outage` whose transaction came just before this one discards the
+            # turn after that, so a turn added earlier would be lost, and its stop never be lifted.
             self._waiting_turns.add(identity.turn_id)
 
-    async def _is_confirmed(self, error: ModelError, model: str | None) -> bool:
-        """Return whether the host's own request meets a refusal that explains the error of a run.
+    async def _confirm_refusal(self, error: ModelError, model: str | None) -> bool:
+        """Return whether the host's own request meets a refusal that explains a run's error, and record it.
 
         It is a refusal of all models or, if the error is an unknown model, a refusal of `model` alone.
         Without `model`, the request is for any model. If a refusal is recorded already, no request is sent.
@@ -257,7 +257,8 @@ class ModelHealth:
         """Test whether the recorded refusals still hold.
 
         Refusals for want of a key end if there is a key. For the others, the host's own request is sent for
-        each refused model, at most once a minute. `awaits_answers` says that the caller never stops waiting.
+        each refused model, at most once a minute. `awaits_answers` says that the caller waits for each answer
+        however long it takes: a request that was cut off is then sent again, even within the minute.
         """
         if await asyncio.to_thread(self._key_problem) is None:
             await self._end_refusals(
@@ -275,12 +276,14 @@ class ModelHealth:
     async def _probe_model(self, model: str | None, *, awaits_answers: bool = False) -> None:
         """Send the host's own request for a model, at most once a minute with the same key.
 
-        `model` is the one in a refusal: a model, `OWN_CHOICE` for one that an agent chose itself, or None for
-        any. The result is recorded, except for an outage. An answer that is no lasting refusal ends the
-        refusals of this model and of all models.
+        `model` is the one that a refusal concerns: a model, `OWN_CHOICE` for one that an agent chose itself,
+        or None for all models; then any is requested. The result is recorded, except for an outage. An answer
+        that is no lasting refusal ends the refusals of `model` and of all models. An unknown model ends only
+        the latter, and is recorded as a refusal of `model` if that is a name.
 
-        If the caller stops waiting, the request is cut off, and `run` is woken to send it again at once: it
-        never stops waiting (`awaits_answers`). Other callers send none within the minute.
+        If the caller stops waiting, the request is cut off, and `run` is woken to send it again. Only `run`
+        may send it again within the minute, because it waits for the answer however long that takes
+        (`awaits_answers`).
         """
         async with self._probing:
             key = await asyncio.to_thread(self._present_key)
@@ -334,15 +337,15 @@ class ModelHealth:
 
     # It is down
 
-    async def _record_slowness(self, identity: RunIdentity, slow_answer: Answered) -> None:
+    async def _record_slowness(self, identity: RunIdentity, pending: Answered) -> None:
         """Record that a turn waits long for the first byte of an answer, which may still come.
 
-        The outage begins with the request: `slow_answer` has the time that it has waited so far. A run
-        without a turn is not recorded.
+        The outage begins with the request: `pending`, which stands for the answer, has the time that it has
+        waited so far. A run without a turn is not recorded.
         """
         if identity.turn_id is None:
             return
-        since_ms = self._clock.now_ms() - slow_answer.duration_ms
+        since_ms = self._clock.now_ms() - pending.duration_ms
         async with self._database.transaction() as tx:
             await turn_outages.begin(tx, identity.turn_id, Outage.MODEL, since_ms=since_ms)
         self._waiting_turns.add(identity.turn_id)

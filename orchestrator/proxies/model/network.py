@@ -73,8 +73,8 @@ class AsyncioBackend(httpcore.AsyncNetworkBackend):
 def _only_public(addresses: Sequence[str]) -> list[str]:
     """Return the addresses that belong to the internet, without private ones. Pure.
 
-    `addresses` are those of one name. Raises `OSError` if there are some and all are private: the owner's
-    network may be reached only if the configured address of the service shows that it is there.
+    `addresses` are those of one name. Raises `OSError` if there are some and all are private. For a service
+    in the owner's network this is not called: its configured address shows that it is there.
     """
     public = [address for address in addresses if is_public(address)]
     if addresses and not public:

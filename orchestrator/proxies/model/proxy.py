@@ -244,7 +244,7 @@ class CredentialProxy:
                 await self._exchange(path, client, identity, target, held)
         except ProxyRefused as error:
             self._note_refusal(error.refusal, path, client, identity)
-            await client.keep_pace()  # for a request that was refused before it was counted
+            await client.keep_pace()  # does nothing if it was called above
             await client.refuse(error.refusal)
         except Exception as error:  # noqa: BLE001 - uvicorn would log the values, which may be secrets
             self._log.log_failure(error, path)
@@ -333,9 +333,9 @@ class CredentialProxy:
     async def _target_of_run(self, path: str, identity: RunIdentity) -> UpstreamTarget:
         """Return the service of a run with its credential.
 
-        If a service that the owner added has no credential, that is judged as if the service had answered so:
-        only for the service of `.env` is the credential checked before a turn starts. The turn moves to
-        another service if it may, and if it is judged that this one shall not be tried again.
+        Before a turn starts, only the credential of the service of `.env` is checked. If a service that the
+        owner added has no usable one for a model request, that counts as a refusal by the service (`_judge`).
+        If it must not be tried again then, the turn moves to another service, provided that it may.
 
         Raises `ProxyRefused` if the service has no usable credential (403), or the turn moves to another.
         """
@@ -418,8 +418,8 @@ class CredentialProxy:
     ) -> ExchangeEnd:
         """Pass a request on and its answer back, and return how that ended.
 
-        A refusal is sent to the container. A model's answer that breaks off is judged as an outage, if
-        another service answers now. `parser` reads the usage from the answer.
+        A refusal is sent to the container. A model's answer that breaks off is judged as an outage, if as far
+        as the host knows another service answers now. `parser` reads the usage from the answer.
         """
         from orchestrator.proxies.model import forwarder
 
@@ -493,9 +493,9 @@ class CredentialProxy:
         """Pass a request on to a service and its answer back.
 
         A count of tokens that the service cannot make is estimated here. While the answer has not started, a
-        slow one is reported. If another service could continue the turn, one of the owner's own services is
-        watched until its answer has ended. `parser` reads the usage from the answer, and `held` counts the
-        bytes of the body in memory.
+        slow one is reported. If another service could continue the turn, a service in the owner's network
+        (`is_near`) is watched until its answer has ended. `parser` reads the usage from the answer, `held`
+        counts the bytes of the body in memory.
 
         Raises:
             ProxyRefused: the request may not pass, the service gave no answer, or the turn moves to another.

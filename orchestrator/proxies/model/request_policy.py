@@ -119,7 +119,8 @@ def read_request(
     `may_search` says whether the service may search the web for it, `is_open` whether the group's containers
     reach the internet anyway. `features` are those that the owner lets the group pay for.
 
-    Raises `ProxyRefused`: its JSON is ambiguous (400), or it requests what its group may not (403).
+    Raises `ProxyRefused`: it is malformed (400), which includes ambiguous JSON and too many searches, or it
+    requests what its group may not (403).
     """
     if not body:
         return RequestFacts(), {}
@@ -178,8 +179,9 @@ def _check_part(part: dict[str, Any], *, may_search: bool, is_open: bool) -> Non
 
 
 def _check_source(part: dict[str, Any], *, is_open: bool) -> None:
-    """Raise `ProxyRefused` if the service would fetch the content of an object, or has it stored.
+    """Raise `ProxyRefused` if the service would fetch the content of `part`, or has it stored.
 
+    `part` is an object of the request; each object is checked by one call, also one inside of another.
     `is_open` says whether the group reaches the internet anyway: then the service may fetch addresses.
     """
     kind = part.get("type")
@@ -193,7 +195,7 @@ def _check_source(part: dict[str, Any], *, is_open: bool) -> None:
         raise ProxyRefused(error_responses.not_allowed("addresses that the model service fetches"))
     if kind == "container_upload":
         raise ProxyRefused(error_responses.not_allowed("containers of the model service"))
-    # A source of the type "url" is judged above when it is `part` itself: every object is checked once.
+    # A source of the type "url" is left out: it is an object itself, and judged above in its own call.
     is_stored = isinstance(source, dict) and source.get("type") not in (*_INLINE_SOURCES, "url")
     if is_stored or kind in _STORED_FILE_TYPES or "file_id" in part:
         raise ProxyRefused(error_responses.not_allowed("files that are stored at the model service"))

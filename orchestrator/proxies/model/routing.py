@@ -197,8 +197,8 @@ class ModelRouter:
                 has_list_price(self.catalog.service(compared.service)) for compared in (first_choice, choice)
             )
             if both_have_list_prices and choice.model is None:
-                # Only Anthropic's service has list prices. This is another key for it, whose default could be
-                # a more expensive model.
+                # Both count as Anthropic's service, with two keys. The default model of the fallback could be
+                # more expensive than the model of the first choice.
                 choice = replace(choice, model=first_choice.model)
             # A second model at the same service would fail together with the first.
             is_other = choice.service not in {
@@ -241,7 +241,8 @@ class ModelRouter:
         """Return the first candidate whose service answers and is not among `left_services`.
 
         If there is none, return the first whose service answers; else the first whose service is not among
-        `left_services`; else the first of all.
+        `left_services`; else the first of all. `left_services` are those that the turn has left, because they
+        did not answer it.
         """
         answering = [candidate for candidate in candidates if self._answers_now(candidate)]
         not_left = [candidate for candidate in candidates if candidate.service not in left_services]
@@ -282,7 +283,8 @@ class ModelRouter:
     def leave(self, turn_id: TurnId, service: str) -> None:
         """Note that a turn has left a service, so that `choose` avoids it.
 
-        If the service had answered the host after an earlier leaving (`recovered`), that no longer counts.
+        If the turn had left it before, and the service had answered the host since (`recovered`), that answer
+        no longer counts.
         Of more than `MAX_REMEMBERED` such turns, the oldest is forgotten.
         """
         self.left.setdefault(turn_id, set()).add(service)
@@ -303,7 +305,8 @@ class ModelRouter:
     ) -> bool:
         """Return whether a turn could use another service than `service` that answers now.
 
-        It may be one that the turn has moved away from because it did not answer.
+        It may be one that the turn has moved away from because it did not answer. `is_isolated` says whether
+        the turn is outside of its group's conversation: then another model may be set for it.
         """
         candidates = self.candidates(config, kind, is_isolated=is_isolated)
         return any(candidate.service != service and self._answers_now(candidate) for candidate in candidates)

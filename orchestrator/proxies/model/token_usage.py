@@ -70,7 +70,7 @@ class UsageParser:
         self._is_reading = False
         """Whether the answer may report usage, and was not parsed to its end."""
         self._line = bytearray()
-        """The beginning of the present line; of an answer that is no stream, of the body."""
+        """The beginning of the present line of a stream; for another answer, of its body."""
         self._is_overlong = False
         """Whether the present line was too long, and is skipped."""
         self._model: str | None = None
@@ -117,7 +117,7 @@ class UsageParser:
         self._append(line_start, MAX_LINE_BYTES)
 
     def usage_so_far(self) -> ParsedUsage | None:
-        """Return the usage so far; None when the answer reported none.
+        """Return the usage that the answer has reported, whole or not; None when it reported none.
 
         An answer that is no stream is parsed by this call, so call it only at the answer's end.
         """
@@ -133,6 +133,7 @@ class UsageParser:
             output_tokens=max(self._output_count(), self._charged_tokens("output_tokens")),
             cache_read_tokens=self._charged_tokens("cache_read_input_tokens"),
             cache_write_tokens=self._charged_tokens("cache_creation_input_tokens"),
+            # As in `_charged_tokens`: the report may count only the last iteration.
             cache_write_hour_tokens=max(
                 _hour_cache_tokens(self._usage), sum(map(_hour_cache_tokens, self._iterations()))
             ),
@@ -399,7 +400,7 @@ class Prices:
         """Estimate the cost of an answer of a service, by the price that the owner set for the service.
 
         For Anthropic's service without such a price, and for the one of `.env` (None), `cost_of` is used.
-        Another service without such a price costs nothing if it needs no key in the owner's network
+        Another service without such a price costs nothing if it is in the owner's network and needs no key
         (`known_price`); otherwise the cost is unknown.
         """
         if service is None or (service.kind == "anthropic" and service.price is None):

@@ -120,7 +120,7 @@ class UsageWriter:
             "status": denial.refusal.status,
             "error": denial.refusal.kind,
             "reason": denial.refusal.message,
-            "unlogged": denial.unlogged,
+            "unlogged": denial.unlogged,  # the number of similar refusals before it that got no row
         }
         self._add_row(_Row(_event("api.refused", identity, detail, self._clock.now_ms())))
 
