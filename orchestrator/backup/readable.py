@@ -19,7 +19,7 @@ from orchestrator.base.terminal_escaping import visible
 MAX_QUOTE_CHARS = 300
 # Characters that Markdown gives a meaning anywhere in a line; an underscore only at an end of a word.
 _MARKDOWN_MARKS = re.compile(r"[\\`*\[\]|~$]|(?<!\w)_|_(?!\w)")
-_MARKS_AT_LINE_START = re.compile(r"^(\s*(?:\d+(?=[.)]))?)([#+=.)-])", re.MULTILINE)
+_MARKS_AT_LINE_START = re.compile(r"^([^\S\n]*+(?:\d+(?=[.)]))?)([#+=.)-])", re.MULTILINE)
 """Marks at the start of a line, where they would begin a heading, a list or a rule."""
 # Of HTML, which Markdown may contain.
 _HTML_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}

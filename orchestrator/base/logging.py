@@ -35,9 +35,10 @@ _LEVEL = re.compile(r"(?:\[|\b)(debug|info|warning|error|critical)\b(?=\s*\]|\s)
 """The level in a line that structlog or `logging` writes for a terminal."""
 _CONSOLE = re.compile(
     r"(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*) \[(?P<level>[a-z]+) *\] "
-    r"(?P<event>.*?)(?: +(?P<fields>\w+=.*))?"
+    r"(?P<event_and_fields>.*)"
 )
-_FIELD = re.compile(r"(\w+)=('[^']*'|\"[^\"]*\"|\S+)")
+_BEFORE_FIELDS = re.compile(r"(?<! ) ++(?=\w++=)")
+_FIELD = re.compile(r"(?<!\w)(\w++)=('[^']*'|\"[^\"]*\"|\S+)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 FILE_BYTES = 5 * 1024 * 1024
 OLDER_FILES = 3
@@ -298,12 +299,13 @@ def _read_console_line(line: str, zone: ZoneInfo) -> HostLogLine:
         at = datetime.fromisoformat(match["at"])
     except ValueError:
         return HostLogLine(level=match["level"], text=bare)
+    event, *fields = _BEFORE_FIELDS.split(match["event_and_fields"], maxsplit=1)
     return HostLogLine(
         level=match["level"],
         text=bare,
         at=at.astimezone(zone) if at.tzinfo else at.replace(tzinfo=zone),
-        event=match["event"],
-        fields={name: value.strip("'\"") for name, value in _FIELD.findall(match["fields"] or "")},
+        event=event,
+        fields={name: value.strip("'\"") for name, value in _FIELD.findall("".join(fields))},
     )
 
 

@@ -18,6 +18,8 @@ SWEEP_SECONDS = 60.0
 """Most seconds between two looks for messages that are due."""
 MAX_NOTICES_A_DAY = 10
 """Most messages about one event or series in 24 hours: an invitation may repeat every second."""
+MAX_CALENDAR_NOTICES_A_DAY = 50
+"""Most messages about events of one calendar in 24 hours, but for one that says that others are left out."""
 DAY_MS = 24 * 60 * 60_000
 
 
@@ -65,7 +67,8 @@ class EventNotices:
     async def _queue(self, tx: Tx, followed: FollowedEvent, *, now_ms: int) -> None:
         """Queue the message before an event, unless it was queued before for the same start of the event.
 
-        Do nothing if the group is gone, or got `MAX_NOTICES_A_DAY` messages about the series. As long as the
+        Do nothing if the group is gone, or got `MAX_NOTICES_A_DAY` messages about the series. For the first
+        event above `MAX_CALENDAR_NOTICES_A_DAY`, the message says that others are left out. As long as the
         event has not begun, this is called again.
         """
         group = await groups.by_folder(tx, followed.calendar.folder)
@@ -73,22 +76,31 @@ class EventNotices:
             return
         # By its name: a calendar that is followed again, such as with another password, gets a new id. The
         # start is part of the key, because an event that was moved is announced again.
-        series = f"calendar:{followed.calendar.folder}:{followed.calendar.name}:{followed.event.id}:"
+        calendar = f"calendar:{followed.calendar.folder}:{followed.calendar.name}:"
+        series = f"{calendar}{followed.event.id}:"
+        key = f"{series}{followed.event.start_ms}"
         # Older versions had the calendar's id in the key: what they announced is not announced again.
         old_key = f"calendar:{followed.calendar.id}:{followed.event.id}:{followed.event.start_ms}"
-        if await outbox.by_key(tx, old_key) is not None:
+        if await outbox.by_key(tx, old_key) is not None or await outbox.by_key(tx, key) is not None:
             return
-        notices = await outbox.count_with_key(
-            tx, group.folder, series, since_ms=now_ms - DAY_MS, now_ms=now_ms
-        )
-        if notices >= MAX_NOTICES_A_DAY:
+        in_series, in_calendar = [
+            await outbox.count_with_key(tx, group.folder, prefix, since_ms=now_ms - DAY_MS, now_ms=now_ms)
+            for prefix in (series, calendar)
+        ]
+        if in_series >= MAX_NOTICES_A_DAY or in_calendar > MAX_CALENDAR_NOTICES_A_DAY:
             return
+        text = _text(followed, self._host.zone_of(group), now_ms=now_ms)
+        if in_calendar == MAX_CALENDAR_NOTICES_A_DAY:
+            text = (
+                f"📅 I announce at most {MAX_CALENDAR_NOTICES_A_DAY} events of '{followed.calendar.name}'"
+                " in 24 hours, and leave out the others."
+            )
         await outbox.add(
             tx,
             chat_jid=group.jid,
             folder=group.folder,
-            text=_text(followed, self._host.zone_of(group), now_ms=now_ms),
-            dedupe_key=f"{series}{followed.event.start_ms}",
+            text=text,
+            dedupe_key=key,
             now_ms=now_ms,
         )
 

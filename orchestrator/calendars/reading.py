@@ -9,12 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import resource
+import signal
 import sys
+import time
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import date, datetime, timedelta
+from operator import itemgetter
 from typing import Any
 from xml.etree import ElementTree as ET
 from zoneinfo import ZoneInfo
@@ -22,15 +26,23 @@ from zoneinfo import ZoneInfo
 from orchestrator.store.schedule.followed_calendars import CalendarEvent
 
 MAX_EVENTS = 1_000
-"""Most events of a calendar; the earliest are used."""
+"""Most events of a calendar: the first of each series, then the second of each, the earliest of them."""
 MAX_EVENTS_A_SERIES = 100
 """Most events of a series, the earliest ones: one that repeats every second leaves room for others."""
 MAX_TEXT_CHARS = 200
+REPEATING_SECONDS = 10.0
+"""Seconds of processor time that all events may take together, far more than a large calendar needs."""
+SERIES_SHARE = 0.1
+"""Most of the time that is left which one series may take, so that an endless one leaves time for others."""
 MEMORY_BYTES = 1024**3
 """Most memory of the process that reads a calendar."""
 MULTISTATUS = "{DAV:}multistatus"
 CALENDAR_DATA = "{urn:ietf:params:xml:ns:caldav}calendar-data"
 DAY = timedelta(days=1)
+
+
+class _TakesTooLong(Exception):
+    """The repetitions of a series take too much time."""
 
 
 class NotACalendar(ValueError):
@@ -41,33 +53,39 @@ def read(body: bytes, *, zone: ZoneInfo, first: date, days: int) -> list[Calenda
     """Return the events of `days` days from `first` on, in the order of their start.
 
     They are at most `MAX_EVENTS`, and at most `MAX_EVENTS_A_SERIES` of each series. Events that are cancelled
-    or cannot be parsed are left out. `body` is iCalendar text, or the XML of CalDAV. `zone` applies to times
-    without one, and to the start of whole days.
+    or cannot be parsed are left out, and so are series that take too long. `body` is iCalendar text, or the
+    XML of CalDAV. `zone` applies to times without one, and to the start of whole days.
 
     Raises:
         NotACalendar: `body` is neither.
     """
     since = datetime(first.year, first.month, first.day, tzinfo=zone)
     until = since + days * DAY
+    all_series = (series for calendar in _calendars(body) for series in _series_of(calendar))
     events = [
         event
-        for calendar in _calendars(body)
-        for component in _between(calendar, since, until)
+        for component in _between(all_series, since, until)
         if (event := _event(component, zone)) is not None
     ]
     in_series: Counter[str] = Counter()
     chosen = []
-    for event in sorted(events, key=lambda event: (event.start_ms, event.title, event.id)):
+    for event in sorted(events, key=_order):
         in_series[event.id] += 1
         if in_series[event.id] <= MAX_EVENTS_A_SERIES:
-            chosen.append(event)
-    return chosen[:MAX_EVENTS]
+            chosen.append((in_series[event.id], _order(event), event))
+    # Not only the earliest: some series that come every second would leave no room for what comes later.
+    return sorted((event for _, _, event in sorted(chosen, key=itemgetter(0, 1))[:MAX_EVENTS]), key=_order)
 
 
-def _between(calendar: Any, since: datetime, until: datetime) -> list[Any]:
-    """Return the events of a calendar between two times; each repetition of an event is an event of its own.
+def _order(event: CalendarEvent) -> tuple[int, str, str]:
+    """Return the key by which events are sorted: by their start, then by title and id."""
+    return event.start_ms, event.title, event.id
 
-    An event that cannot be parsed is left out with its series, all events with the same UID.
+
+def _series_of(calendar: Any) -> list[Any]:
+    """Return the series of a calendar, each with all events of one UID, as the library's objects.
+
+    An event that cannot be parsed is left out with its series.
     """
     import recurring_ical_events
 
@@ -78,18 +96,79 @@ def _between(calendar: Any, since: datetime, until: datetime) -> list[Any]:
         if component.name != "VEVENT" or "DTSTART" in component
     ]
     try:
-        return list(recurring_ical_events.of(calendar, skip_bad_series=True).between(since, until))
+        return list(recurring_ical_events.of(calendar, skip_bad_series=True).series)
     except MemoryError:
         raise  # the text may be valid, and is too large for this process
     except Exception:  # noqa: BLE001 - whatever one event has: the others are read without it
         # The series are read one by one, and one that fails alone, too, is left out.
-        series = _series(calendar)
-        if len(series) == 1:
+        parts = _split_by_uid(calendar)
+        if len(parts) == 1:
             return []
-        return [event for part in series for event in _between(part, since, until)]
+        return [series for part in parts for series in _series_of(part)]
 
 
-def _series(calendar: Any) -> list[Any]:
+def _between(all_series: Iterable[Any], since: datetime, until: datetime) -> Iterator[Any]:
+    """Yield the events between two times; each repetition of an event is an event of its own.
+
+    Of a series that has more than `MAX_EVENTS_A_SERIES`, some later ones may be missing. A series that cannot
+    be read, or takes too long, is left out.
+    """
+    seconds_left = REPEATING_SECONDS
+    # From the end of the list, so first those that come once: none that takes too long costs one of them.
+    waiting = sorted(all_series, key=_is_repeated, reverse=True)
+    while waiting and seconds_left > REPEATING_SECONDS * SERIES_SHARE:
+        series = waiting.pop()  # so that the memory of its repetitions is freed
+        began = time.process_time()
+        try:
+            with _time_limit(seconds_left * SERIES_SHARE):
+                events = _earliest(series, since, until)
+        except MemoryError:
+            raise  # the text may be valid, and is too large for this process
+        except Exception:  # noqa: BLE001 - whatever one series has: the others are read without it
+            events = []
+        seconds_left -= time.process_time() - began
+        yield from events
+
+
+def _earliest(series: Any, since: datetime, until: datetime) -> list[Any]:
+    """Return a series' events between two times: all, or at least the earliest `MAX_EVENTS_A_SERIES`."""
+    from recurring_ical_events import CalendarQuery
+
+    suppressed_errors: Any = CalendarQuery.suppressed_errors
+    # Each changed event may be a cancelled one, which does not count.
+    enough = MAX_EVENTS_A_SERIES + len(series.components)
+    occurrences: list[Any] = []
+    for part in (512, 64, 8, 1):  # so that of one that comes every second only some hours are read
+        if len(occurrences) < enough:
+            occurrences = []
+            with suppress(*suppressed_errors):  # at a bad event; those before it are used
+                occurrences.extend(series.between(since, since + (until - since) / part))
+    return [occurrence.as_component(keep_recurrence_attributes=False) for occurrence in occurrences]
+
+
+def _is_repeated(series: Any) -> bool:
+    """Return whether an event of a series has rules or dates by which it is repeated."""
+    return any(component.has_recurrence_rules() for component in series.components)
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise `_TakesTooLong` in the block as soon as it has taken this processor time; for the main thread."""
+
+    def stop(*_: object) -> None:
+        """Handle the signal of the timer."""
+        raise _TakesTooLong
+
+    signal.signal(signal.SIGVTALRM, stop)
+    # The timer sends its signal once at most, so that none comes after the block.
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+def _split_by_uid(calendar: Any) -> list[Any]:
     """Return a calendar for each series, the events with the same UID, with the time zones of `calendar`."""
     by_uid: dict[str, list[Any]] = {}
     # Only top-level components: a series that contained another would be split again without end.

@@ -296,14 +296,20 @@ def _code_and_quoted_lines(text: str) -> Iterator[tuple[int, int]]:
     """
     yield from (match.span() for match in _FENCE.finditer(text))
     yield from (match.span() for match in _QUOTED_LINE.finditer(text))
-    at = 0
-    while (opening := _TICKS.search(text, at)) is not None:
-        at = opening.end()
-        # As in Markdown, code between backticks ends at the next run of as many, within its paragraph.
-        closing = next((run for run in _TICKS.finditer(text, at) if len(run[0]) == len(opening[0])), None)
-        if closing is not None and "\n\n" not in text[at : closing.start()]:
-            yield opening.start(), closing.end()
-            at = closing.end()
+    # As in Markdown, code between backticks ends at the next run of as many, within its paragraph. That run
+    # is found from the end on: to search the text for each would take long where none is as long.
+    code_spans: list[tuple[int, int]] = []
+    next_of_length: dict[int, tuple[int, int]] = {}
+    for start, end in reversed([run.span() for run in _TICKS.finditer(text)]):
+        closing = next_of_length.get(end - start)
+        if closing is not None and text.find("\n\n", end, closing[0]) < 0:
+            code_spans.append((start, closing[1]))
+        next_of_length[end - start] = start, end
+    read_to = 0
+    for start, end in reversed(code_spans):
+        if start >= read_to:  # otherwise the backticks are inside of code themselves
+            yield start, end
+            read_to = end
 
 
 def _is_quoted(text: str, tag: ScheduleTag) -> bool:

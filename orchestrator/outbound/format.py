@@ -15,6 +15,9 @@ FENCE = "```"
 FENCED_FROM = 64
 """Least limit for reopening a cut code fence; below it, the fence's lines would fill the part."""
 
+MARKED_PARTS = 4
+"""Lengths of a part in which the end of what a cut divides is looked for, since each cut begins anew."""
+
 _PARAGRAPH = re.compile(r"\n(?:[ \t]*\n)+")
 _LINE = re.compile(r"\n")
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[.!?…][\"')\]”’»])\s+|(?<=[。！？])\s*")
@@ -88,12 +91,12 @@ def split(text: str, limit: int | None) -> tuple[str, ...]:
     opening = ""
     while limit is not None and len(text) > limit:
         cut = _cut(text, len(opening), limit)
-        reopens, closes = _marks_divided_at(text, cut.end) if limit >= FENCED_FROM else ("", "")
+        reopens, closes = _marks_divided_at(text, cut.end, limit) if limit >= FENCED_FROM else ("", "")
         if closes:
             # Cut earlier, so that there is room for the marks that close what is divided.
             room = len(closes)
             cut = _cut(text, len(opening), limit - room)
-            reopens, closes = _marks_divided_at(text, cut.end)
+            reopens, closes = _marks_divided_at(text, cut.end, limit)
             # At the earlier place other marks may be open. If there is no room for theirs, none is closed.
             if len(closes) > room:
                 reopens, closes = "", ""
@@ -140,27 +143,28 @@ def _between_characters(text: str, start: int, limit: int) -> int:
     return max((end for end in ends if end <= limit), default=limit)
 
 
-def _marks_divided_at(text: str, end: int) -> tuple[str, str]:
+def _marks_divided_at(text: str, end: int, limit: int) -> tuple[str, str]:
     """Return the marks to repeat after a cut at the index `end`, and those to write before the cut.
 
     A cut may divide a fence of code, or text that is bold, italic, struck out or code. The part before it
-    then has to close this, and the part after it to open it again.
+    then has to close this, and the part after it to open it again. `limit` is the most characters of a part.
     """
     if fence := _open_fence(text, end):
         return fence, f"\n{FENCE}"
-    marks = _open_marks(text, end)
+    marks = _open_marks(text, end, end + MARKED_PARTS * limit)
     return "".join(marks), "".join(reversed(marks))
 
 
-def _open_marks(text: str, end: int) -> list[str]:
+def _open_marks(text: str, end: int, stop: int) -> list[str]:
     """Return the opening marks of bold, italic, struck-out text or code that a cut at `end` divides.
 
-    The outermost comes first. Only the paragraph around the cut is read: no mark reaches beyond it.
+    The outermost comes first. Only the paragraph around the cut is read, as no mark reaches beyond it, and
+    nothing after the index `stop`.
     """
     before = list(_PARAGRAPH.finditer(text, 0, end))
-    after = _PARAGRAPH.search(text, end)
+    after = _PARAGRAPH.search(text, end, stop)
     start = before[-1].end() if before else 0
-    stop = after.start() if after else len(text)
+    stop = after.start() if after else min(stop, len(text))
     # The marks that are open at the place that is read, and those that the cut divides, with their indexes.
     opened: list[tuple[str, int]] = []
     # How often each mark is open: to search the list for each mark would take quadratic time.
@@ -168,6 +172,8 @@ def _open_marks(text: str, end: int) -> list[str]:
     divided: list[tuple[int, str]] = []
     read_to = start
     for place in _MARK.finditer(text, start, stop):
+        if place.start() >= end and (not opened or opened[0][1] >= end):
+            break  # of what the cut may divide, nothing is open any more
         mark = place[0]
         if place.start() < read_to or mark.startswith("\\"):
             continue

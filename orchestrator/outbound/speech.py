@@ -204,12 +204,17 @@ async def _run(command: Sequence[str], stdin: bytes) -> bytes:
         code = await process.wait()
     finally:
         await kill_and_wait(process, with_group=True)
-    if len(printed.result()) > MAX_BYTES:
-        raise NotSpoken(f"it made more than {MAX_BYTES // 1024**2} MiB")
+    _check_size(printed.result())
     if code != 0:
         complaint = " ".join(complaints.result().decode("utf-8", "replace").split())[-200:]
         raise NotSpoken(f"it ended with code {code}{': ' if complaint else ''}{complaint}")
     return printed.result()
+
+
+def _check_size(sound: bytes) -> None:
+    """Raise `NotSpoken` if a sound has more than `MAX_BYTES`: cut, it would end in the middle of a word."""
+    if len(sound) > MAX_BYTES:
+        raise NotSpoken(f"it made more than {MAX_BYTES // 1024**2} MiB")
 
 
 async def _feed(pipe: asyncio.StreamWriter, content: bytes) -> None:
@@ -234,15 +239,17 @@ async def _read_pipe(pipe: asyncio.StreamReader, limit: int) -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    """Return the first `MAX_BYTES` bytes of the file that the program wrote. Blocks.
+    """Return the content of the file that the program wrote. Blocks.
 
-    Raises `NotSpoken` if there is no such file.
+    Raises `NotSpoken` if there is no such file, or if it is too large.
     """
     try:
         with path.open("rb") as file:
-            return file.read(MAX_BYTES)
+            sound = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise NotSpoken(f"it wrote no file ({error.strerror})") from error
+    _check_size(sound)
+    return sound
 
 
 class SpokenReplies:

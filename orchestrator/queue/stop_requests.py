@@ -30,6 +30,8 @@ STOPPED_RUN = "stopped"
 """The stored end kind of a run whose turn was stopped in the chat."""
 REASON = "it was stopped in the chat."
 MAX_ASKERS, MAX_NAMES, MAX_NAME_CHARS = 200, 3, 40
+MAX_CHARS = 1_000
+"""Most characters of a request to stop: a longer text is not looked through, which would take long."""
 _UNSEEN = re.compile("[\u200b-\u200f\u2060-\u2064\ufe0e\ufe0f\ufeff\U0001f3fb-\U0001f3ff]")
 """Characters that are invisible by themselves: of no width, or selecting an emoji's look and colour."""
 _SIGNS = frozenset("✋🖐🛑⛔🚫❌✖⏹")
@@ -172,9 +174,11 @@ class StopRequests:
 def is_stop(text: str) -> bool:
     """Return whether a text, as a whole, asks to stop: in English or Korean, by a sign or as `/stop`. Pure.
 
-    Such a word within a longer sentence is not enough.
+    Such a word within a longer sentence is not enough, and neither is a text of more than `MAX_CHARS`.
     """
-    visible = _UNSEEN.sub("", normalized("NFKC", text.strip()))
+    if len(text := text.strip()) > MAX_CHARS:
+        return False
+    visible = _UNSEEN.sub("", normalized("NFKC", text))
     # Without a call of the assistant at the end, as in "stop @Andy".
     phrase = " ".join(_CALL_AT_END.sub("", visible).replace(",", " ").replace("-", " ").lower().split())
     phrase = phrase.strip(" .!~…。")

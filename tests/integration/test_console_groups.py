@@ -34,6 +34,7 @@ from orchestrator.web.console import settings_form
 from orchestrator.web.console.catalogue import LANGUAGES, Catalogue
 from orchestrator.web.console.pages import chats
 from orchestrator.web.console.pages.groups import RULE_NAMES
+from orchestrator.web.console.pages.mind import facts_in
 from tests.support.console_browser import console_browser, hidden_fields, send_form, write_beside
 from tests.support.store_harness import a_message
 from tests.support.until import until
@@ -673,3 +674,8 @@ async def test_a_part_that_is_loaded_meanwhile_does_not_take_the_text_that_a_cha
     assert (await browser.get("/console/groups", params={"part": part})).status_code == 200
 
     assert "chess is registered" in (await browser.get(moved.headers["location"])).text
+
+
+def test_a_memory_file_of_short_lines_is_read_in_one_go() -> None:
+    facts = facts_in("# Home\na\n" + "b\n" * 1_000_000 + "\n- c\nd\n---\n")
+    assert [(fact.place, len(fact.lines)) for fact in facts] == [(0, 1), (1, 1_000_001), (1_000_003, 2)]

@@ -158,6 +158,39 @@ def test_one_event_that_is_repeated_without_measure_leaves_room_for_the_others()
     assert titles == ["flood"] * reading.MAX_EVENTS_A_SERIES + ["dentist"]
 
 
+def test_many_series_without_measure_leave_room_for_what_comes_later():
+    flood = "DTSTART:20261130T000000Z\nRRULE:FREQ=MINUTELY;COUNT=100\nSUMMARY:flood"
+    found = read(ics(*[flood] * 11, "DTSTART:20261205T000000Z\nSUMMARY:dentist"))
+    assert [one.title for one in found] == ["flood"] * (reading.MAX_EVENTS - 1) + ["dentist"]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "DTSTART:20000101T000000Z\nRRULE:FREQ=SECONDLY",
+        "DTSTART:20261127T000000Z\nRRULE:FREQ=SECONDLY",
+        "DTSTART:20261127T000000Z\nRRULE:FREQ=DAILY;INTERVAL=0",
+        "DTSTART:20261127T000000Z\nRRULE:FREQ=SECONDLY;BYMONTH=2;BYMONTHDAY=30",
+    ],
+)
+def test_an_event_whose_repetitions_take_too_long_costs_only_itself(
+    monkeypatch: pytest.MonkeyPatch, bad: str
+) -> None:
+    monkeypatch.setattr(reading, "REPEATING_SECONDS", 2.0)
+    single, weekly = "DTSTART:20261205T000000Z\nSUMMARY:dentist", "DTSTART:20261201T000000Z\nSUMMARY:choir"
+    found = read(ics(bad, single, f"{weekly}\nRRULE:FREQ=WEEKLY"))
+    assert [title for _, title in shown(found)] == ["choir", "dentist", "choir"]
+
+
+def test_many_events_whose_repetitions_take_too_long_cost_no_event_that_comes_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reading, "REPEATING_SECONDS", 1.0)
+    bad = "DTSTART:20000101T000000Z\nRRULE:FREQ=SECONDLY"
+    found = read(ics(*[bad] * 2_000, "DTSTART:20261205T000000Z\nSUMMARY:dentist"))
+    assert [title for _, title in shown(found)] == ["dentist"]
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -229,7 +262,6 @@ async def test_why_a_calendar_cannot_be_read_is_said(
 @pytest.mark.parametrize(
     "body",
     [
-        ics("DTSTART:20000101T000000Z\nRRULE:FREQ=SECONDLY\nSUMMARY:bomb").encode(),
         b"<?xml version='1.0'?><!DOCTYPE l [<!ENTITY a 'aaaaaaaaaa'>"
         + b"".join(
             b"<!ENTITY a%d '%s'>" % (n, b"&a%d;" % (n - 1) * 10 if n else b"&a;" * 10) for n in range(9)
@@ -448,6 +480,22 @@ async def test_one_event_that_is_repeated_without_measure_does_not_flood_the_cha
     assert await host.after(1) == texts
     host.events = [host.event(25 * 60, "flood")]
     assert len(await host.after(25 * 60 - 5)) == len(texts) + 1, "a day later there may be more"
+
+
+async def test_a_flood_of_invitations_does_not_flood_the_chat(host: Host) -> None:
+    most = event_notices.MAX_CALENDAR_NOTICES_A_DAY
+    host.events = [host.event(20, f"invitation {number}") for number in range(3 * most)]
+    await host.follow()
+    texts = await host.after(0)
+    assert len(texts) == most + 1
+    assert (
+        texts[-1] == f"📅 I announce at most {most} events of 'work' in 24 hours, and leave out the others."
+    )
+    assert await host.after(1) == texts, "that others are left out is said once"
+    await host.follow(name="choir")
+    assert len(await host.after(0)) == 2 * len(texts), "another calendar has its own messages"
+    host.events = [host.event(25 * 60)]
+    assert len(await host.after(25 * 60 - 5)) == 2 * len(texts) + 2, "a day later there may be more"
 
 
 async def test_an_event_that_an_older_version_announced_is_not_announced_again(host: Host) -> None:

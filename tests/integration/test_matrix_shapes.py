@@ -540,6 +540,10 @@ def test_what_is_no_json_is_nothing(body):
     assert parse_hostile_json(body) is None
 
 
+def test_a_long_text_in_quotation_marks_that_nothing_closes_is_nothing_in_one_go():
+    assert parse_hostile_json(b'{"a":"' + b'\\"' * 1_000_000) is None
+
+
 @pytest.mark.parametrize(
     "key",
     [

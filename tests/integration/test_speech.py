@@ -191,6 +191,7 @@ async def test_what_is_old_long_or_without_words_stays_a_text(
         (["cat"], "it made no sound that is known"),
         (["no-such-program"], "not found"),
         (["sh", "-c", "true {file}"], "it wrote no file"),
+        (["sh", "-c", "(printf RIFF; yes | head -c 9000000) > {file}"], "it made more than 8 MiB"),
     ],
 )
 async def test_a_program_is_bounded_and_says_what_is_wrong(command: list[str], words: str) -> None:

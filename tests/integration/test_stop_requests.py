@@ -377,6 +377,16 @@ def test_words_that_do_not(text: str) -> None:
     assert not is_stop(text)
 
 
+@pytest.mark.parametrize("unit", [",", " ", ",@", "@", "ok "])
+def test_a_long_message_is_no_request_to_stop_and_takes_no_time(unit: str) -> None:
+    assert not is_stop("a" + unit * (2_000_000 // len(unit)) + "\nx")
+
+
+@pytest.mark.parametrize("between", [",", " ", ", ", ",@x,", " " * 100])
+def test_a_call_of_andy_at_the_end_of_a_request_to_stop_is_no_part_of_it(between: str) -> None:
+    assert is_stop(f"stop{between}@Andy")
+
+
 def test_the_reply_counts_in_both_languages() -> None:
     done = Counter({"Bash": 2, "Edit": 1, "Write": 1, "x": 3})
     assert reply(done, has_begun=True, is_korean=False) == (

@@ -129,3 +129,19 @@ def test_a_text_that_no_encoding_can_write_is_logged_with_escapes(monkeypatch, f
 )
 def test_a_line_that_is_none_of_ours_stays_as_it_is(line, level):
     assert logging.read_line(line, ZoneInfo("UTC")) == logging.HostLogLine(level=level, text=line)
+
+
+@pytest.mark.parametrize(
+    ("text", "event"),
+    [
+        ("{blanks}x", "{blanks}x"),
+        ("x a=b {word}", "x"),
+        ("{blanks}a=b", ""),
+        ("a =b{blanks}b=c d", "a =b"),
+    ],
+)
+def test_a_long_line_for_a_terminal_is_read_in_one_go(text, event):
+    long = {"blanks": " " * 1_000_000, "word": "w" * 1_000_000}
+    line = logging.read_line("2026-01-01T00:00:00Z [info     ] " + text.format(**long), ZoneInfo("UTC"))
+    assert line.event == event.format(**long)
+    assert line.fields in ({}, {"a": "b"}, {"b": "c"})

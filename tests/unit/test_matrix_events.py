@@ -113,6 +113,9 @@ def test_a_change_of_what_a_program_says_asks_for_nothing_either():
     edit = {"m.new_content": new, "m.relates_to": {"rel_type": "m.replace", "event_id": "$0"}}
     read = message(msgtype="m.notice", body="* @Andy 2 of 3", **edit)
     assert (read.edits, read.text, read.ignored) == ("$0", "@Andy 2 of 3 are built", events.NOTICE)
+    for shown in ({"body": "@Andy 2 of 3"}, {**new, "msgtype": "m.text"}, {**new, "msgtype": ["m.notice"]}):
+        edit["m.new_content"] = shown
+        assert message(msgtype="m.notice", body="* @Andy 2 of 3", **edit).ignored == events.NOTICE
     edit["m.new_content"] = {**new, "msgtype": "m.text"}
     assert message(msgtype="m.text", body="* x", **edit).ignored == ""
 

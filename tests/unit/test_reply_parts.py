@@ -149,3 +149,20 @@ def test_many_marks_that_nothing_closes_do_not_hold_up_the_host():
     parts = split(first + second, len(first))
 
     assert "".join(parts).replace(" ", "") == (first + second).replace(" ", "")
+
+
+def test_a_long_text_of_marks_without_end_is_cut_in_one_go():
+    # To read the rest of the text for each part would take a minute.
+    text = "*a " * 333_333
+
+    parts = split(text, 4_000)
+
+    assert "".join(parts).replace(" ", "") == text.replace(" ", "")
+
+
+def test_marks_are_closed_where_they_end_some_parts_later() -> None:
+    parts = split(f"**{'word ' * 60}word** and more words", 100)
+    assert len(parts) == 4
+    assert all(part.startswith("**word") and part.endswith("word**") for part in parts[:3])
+    assert parts[3].startswith("**word")
+    assert parts[3].endswith("word** and more words")

@@ -174,3 +174,6 @@ def test_a_long_hostile_text_is_read_in_one_go():
     assert schedule_tag.find('"[SCHEDULE ' * 100_000 + ']"') == ()
     assert len(schedule_tag.find("[SCHEDULE " + "x " * 1_000_000 + "]")) == 1
     assert schedule_tag.strip("[SCHEDULE]" + "\n" + "`" * 1_000_000) == "`" * 1_000_000
+    # Runs of backticks of ever other lengths: none of them closes another.
+    runs = " ".join("`" * length for length in range(3, 1_500))
+    assert len(schedule_tag.find(f'[SCHEDULE next="30m"] {runs} {"a`" * 500_000}')) == 1

@@ -305,7 +305,9 @@ def _message_fields(content: dict[str, Any]) -> dict[str, Any] | None:
         text = _text(new)
         if not target or not text:
             return None
-        ignored = _ignored_fields(str(new.get("msgtype")), new)
+        # Either kind counts: the new text of a notice may lack its own, or have another.
+        kinds = content.get("msgtype"), new.get("msgtype")
+        ignored = _ignored_fields("m.notice" if "m.notice" in kinds else str(kinds[1]), new)
         return {"edits": target, "text": text, "mentions": _mentions(new), **ignored}
     kind = str(content.get("msgtype"))
     file = file_of(content, KINDS.get(kind))

@@ -23,8 +23,8 @@ MAX_DEPTH = 100
 """Levels of nesting that are read. No event with a meaning here has ten."""
 MAX_DIGITS = 400
 """Digits of a number that are read."""
-_JSON_PARTS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
-"""The strings and brackets of JSON."""
+_JSON_PARTS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
+"""The strings and brackets of JSON. A string that is not closed goes on to the end."""
 Parse = Callable[[dict[str, Any]], object]
 _WRAPPER_TYPE = f"andy.unparsed.{secrets.token_hex(16)}"
 """The type of a replacement for an event that the library cannot parse. No sender can know it."""

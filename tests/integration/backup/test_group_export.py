@@ -162,6 +162,11 @@ def test_marks_of_markdown_are_texts(text):
     assert not re.search(r"^(=|-|\+|\t| {4}|\||\d+\))|(?<!\\)[~$|]|&lt;", shown, re.MULTILINE)
 
 
+def test_a_text_of_blank_lines_is_shown_in_one_go():
+    blank = "\n" * 1_500_000
+    assert readable.escaped(f"a{blank}b\n 1. c\n\n\t# d") == f"a{blank}b\n 1\\. c\n\n\t\\# d"
+
+
 def test_hostile_files_of_an_agent_are_left_out_or_get_harmless_names(filled, tmp_path, capsys):
     group = filled.groups / "family"
     outside = tmp_path / "secret.txt"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypedDict
 
 from starlette.responses import Response
@@ -385,17 +385,18 @@ def facts_in(memory: str) -> list[Fact]:
 
     A fact is a paragraph, a list item or a heading: it ends before the next empty line, heading or list item.
     """
-    facts: list[Fact] = []
+    facts: list[tuple[int, list[str]]] = []
     is_open = False  # whether the next line may belong to the last fact
     for place, line in enumerate(memory.split("\n")):
         begins = _BEGINS.match(line) is not None
         if is_open and line.strip() and not begins:
-            facts[-1] = replace(facts[-1], lines=(*facts[-1].lines, line))
+            facts[-1][1].append(line)
         elif line.strip():
-            facts.append(Fact(place=place, lines=(line,)))
+            facts.append((place, [line]))
         is_open = bool(line.strip()) and not _HEADING.match(line)
     # A line such as `---` separates facts and is none itself.
-    return [fact for fact in facts if any(character.isalnum() for character in fact.text)]
+    found = [Fact(place=place, lines=tuple(lines)) for place, lines in facts]
+    return [fact for fact in found if any(character.isalnum() for character in fact.text)]
 
 
 def _plan_state(plan: workflow.Plan) -> dict[str, object]:
