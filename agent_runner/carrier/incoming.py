@@ -67,15 +67,14 @@ class IncomingFiles:
             await self._handle_file(message)
 
     async def _handle_tree(self, message: CarrierMessage) -> None:
-        """Add a part of the description of a tree, which is a directory of the run.
+        """Handle a part of the description of a tree: of a directory of the run, or of a single file in one.
 
         With the last part, create its directories and links, and note the files that are missing.
         """
         target = message.text("target")
-        # The entries stay after the last part, because the contents of the files still come, and because
-        # single files of one directory have the same target: their descriptions add up. A directory that is
-        # shared as a whole (`is_whole`) must have no outdated entries. It has none: it is described once on a
-        # connection, and `begin_connection` drops what an earlier connection described.
+        # The entries of earlier descriptions stay: several single files may lie in one directory, `target`,
+        # and each has its own description. A directory that is shared as a whole (`is_whole`) is described
+        # only once on a connection, so nothing outdated is among its entries, which would be kept on disk.
         announced = self._announced.setdefault(target, {})
         for path, fields in message.mapping("entries").items():
             announced[trees.checked_path(path)] = trees.entry_from(fields)

@@ -81,10 +81,11 @@ def _valid_rule(text: str) -> str:
     return text
 
 
-def _not_open_egress(rules: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-    """Return the rules about what the owner is asked unchanged; `info` has the settings validated before.
+def _checked_with_egress(rules: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    """Check the rules of `ask_owner` against the setting `egress`, and return them as they are.
 
-    Raises `ValueError` if the owner is to be asked about addresses outside, and all are allowed already.
+    Raises `ValueError` if the owner is to be asked about addresses, although `egress` allows all of them.
+    `info` has the settings that were validated before.
     """
     if EGRESS_RULE in rules and info.data.get("egress") == "open":
         raise ValueError("egress is open, so there is nothing to ask about: give a list, or none")
@@ -150,7 +151,7 @@ class GroupConfig(_Strict):
     ask: Annotated[
         tuple[Annotated[str, Field(max_length=150), AfterValidator(_valid_rule)], ...],
         Field(max_length=MAX_RULES),
-        AfterValidator(_not_open_egress),
+        AfterValidator(_checked_with_egress),
     ] = ()
     """Actions that need the owner's approval: `egress` (a place that is not listed),
     `mcp:SERVER` (each call of its tools), `mcp:SERVER/TOOL`, or `mcp:*` (each call of any server's).

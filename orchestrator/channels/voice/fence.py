@@ -148,7 +148,7 @@ def restrict_process(*, readable: Iterable[str], library: str) -> list[str]:
 
 
 def _library_folders(name: str) -> set[str]:
-    """Return the folders outside of `_SYSTEM_PATHS` from which code is loaded.
+    """Return the folders from which Python loads code, which the program may read beside `_SYSTEM_PATHS`.
 
     These are Python's own, that of the library `name` and its neighbours, and those of `LD_LIBRARY_PATH`.
     """
