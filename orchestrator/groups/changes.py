@@ -62,7 +62,8 @@ async def current(tx: Tx, home: Path, folder: str, part: GroupPart) -> str:
     """
     group = await groups.known(tx, folder)
     if part is GroupPart.SETTINGS:
-        return settings.text_of(settings.of(group).to_fields())
+        # As stored, also if they cannot be parsed: the settings that apply then are not the owner's.
+        return settings.text_of(group.container_config)
     if part is GroupPart.PROFILE:
         return profile_text(group)
     memory = memory_templates.MEMORY
@@ -106,7 +107,7 @@ async def configure(
         ConfigRefused: a key or a value cannot be used; nothing was changed.
     """
     group = await groups.known(tx, folder)
-    before = settings.text_of(settings.of(group).to_fields())
+    before = settings.text_of(group.container_config)
     config = settings.merged(group, changes)
     await groups.set_config(tx, group.folder, config, now_ms=now_ms)
     detail = {"changed": {key: config.get(key) for key in changes}}

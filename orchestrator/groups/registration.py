@@ -402,15 +402,17 @@ async def move_chat(tx: Tx, old: ChatJid, new: ChatJid, *, now_ms: int) -> Group
 
     Return the chat's group as it was before, or None if it is not registered. Its scheduled tasks, waiting
     turns, unsent messages and polls are redirected, and so is the request of a chat that has no group.
-    Messages at the old address stay in the group's history.
+    Messages at the old address stay in the group's history. The owner's rules for the old
+    address count for the new one from now on.
 
     Raises:
         BadRequest: `new` is no address.
-        AlreadyRegistered: the new address belongs to another group.
+        AlreadyRegistered: the new address belongs to another group. Nothing but the owner's rules has moved.
     """
+    await groups.record_move(tx, old, _checked_address(new))
     group = await groups.by_jid(tx, old)
     if group is not None:
-        moved = replace(group, jid=_checked_address(new))
+        moved = replace(group, jid=new)
         await _check_free(tx, moved)
         if new not in group.chats:
             await _give_chat(tx, moved, now_ms=now_ms)
@@ -419,7 +421,6 @@ async def move_chat(tx: Tx, old: ChatJid, new: ChatJid, *, now_ms: int) -> Group
         await groups.remove_chat(tx, group.folder, old)
         await tasks.move(tx, group.folder, old, new)
         await turns.move(tx, group.folder, old, new)
-        await groups.record_move(tx, old, new)
         await _audit(tx, "group.chat_moved", group, {"jid": new, "from": old}, now_ms=now_ms)
     elif (chat := await chats.get(tx, old)) is not None:
         # Rows that wait for a chat refer to its row, so the new address gets one first. It has the time of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
@@ -20,6 +21,7 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
 )
+from pydantic_core import ErrorDetails
 
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.network_targets import NetworkTarget, parse_target
@@ -204,7 +206,7 @@ def text_of(fields: Mapping[str, Any]) -> str:
 def checked(fields: Mapping[str, Any]) -> GroupConfig:
     """Return the settings of a group that the owner wrote, after validating them.
 
-    Raises `ConfigRefused`, which names the key and the fix.
+    Raises `ConfigRefused`, which names the keys and the fix.
     """
     try:
         return GroupConfig.model_validate(fields)
@@ -224,11 +226,12 @@ def to_change(group: Group) -> GroupConfig:
     others that allow little: to store those would lose what the owner wrote.
     """
     try:
-        return checked(group.container_config)
-    except ConfigRefused as error:
+        return GroupConfig.model_validate(group.container_config)
+    except ValidationError as error:
+        removal = json.dumps(dict.fromkeys(str(part["loc"][0]) for part in error.errors() if part["loc"]))
         raise ConfigRefused(
-            f"The settings of '{group.folder}' cannot be read: {error} Set that key, or remove it with null:"
-            f" andy groups config {group.folder} --set '{{\"KEY\": null}}'"
+            f"The settings of '{group.folder}' cannot be read: {_explained(error)} Set each of these keys, or"
+            f" remove it with null: andy groups config {group.folder} --set {shlex.quote(removal)}"
         ) from error
 
 
@@ -300,15 +303,23 @@ def merged(group: Group, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _explained(error: ValidationError) -> str:
-    """Return a sentence for the owner about what is wrong with a group's settings."""
-    # For a value of several possible types, the error at the deepest path is the most useful.
-    errors = error.errors(include_url=False, include_context=False)
-    deepest = max(errors, key=lambda detail: len(detail["loc"]))
-    place = ".".join(str(part) for part in deepest["loc"])
-    if deepest["type"] == "extra_forbidden":
-        known = ", ".join(_known_keys(deepest["loc"]))
-        return f"'{place}' is no key of a group's configuration. Known: {known}."
-    return f"{place}: {deepest['msg']} (it is {deepest['input']!r})."
+    """Return sentences for the owner about what is wrong with a group's settings: one for each wrong key."""
+    deepest: dict[tuple[str | int, ...], ErrorDetails] = {}
+    for detail in error.errors(include_url=False, include_context=False):
+        key = detail["loc"][:1]
+        # For a value of several possible types, the error at the deepest path is the most useful.
+        deepest[key] = max(deepest.get(key, detail), detail, key=lambda each: len(each["loc"]))
+    sentences: list[str] = []
+    known: dict[str, None] = {}
+    for detail in deepest.values():
+        place = ".".join(str(part) for part in detail["loc"])
+        if detail["type"] == "extra_forbidden":
+            sentences.append(f"'{place}' is no key of a group's configuration.")
+            # The same keys are listed once, at the end.
+            known[f"Known: {', '.join(_known_keys(detail['loc']))}."] = None
+        else:
+            sentences.append(f"{place}: {detail['msg']} (it is {detail['input']!r}).")
+    return " ".join([*sentences, *known])
 
 
 def _known_keys(location: Sequence[str | int]) -> list[str]:

@@ -194,8 +194,11 @@ class Home:
         A file that is missing or empty is written with the text `fresh`, readable by its owner only.
 
         Raises:
-            HomeError: the file has a blank or anything else than printable ASCII, as after a loss of power.
+            HomeError: it is a folder, or has a blank or anything else than printable ASCII, as after a loss
+                of power.
         """
+        if path.is_dir():
+            raise HomeError(f"{path} is a folder: remove it, and 'andy up' makes a file there.")
         stored = path.read_bytes().strip() if path.exists() else b""
         if stored:
             return _checked_text(path, stored)

@@ -11,6 +11,8 @@ from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.values import Group
 from orchestrator.groups.host_context import HostContext
 from orchestrator.scheduler import due_tasks
+from orchestrator.store.access import approvals
+from orchestrator.store.access import requests as access_requests
 from orchestrator.store.database import Database
 from orchestrator.store.schedule import tasks
 
@@ -63,7 +65,8 @@ class Scheduler:
     async def fire_due(self) -> float:
         """Queue the runs of scheduled tasks that are due now, and return the seconds until the next look.
 
-        Due times are computed again if the clock was set back, or the time zone of a group has changed.
+        Due times are computed again if the clock was set back, or the time zone of a group has changed. After
+        the clock was set back, the times of requests to the owner are corrected, too.
         """
         now_ms = self._clock.now_ms()
         # The difference of the two clocks only changes when somebody sets the wall clock.
@@ -78,6 +81,8 @@ class Scheduler:
             async with self._database.transaction() as tx:
                 if is_set_back:
                     await due_tasks.follow_clock(tx, now_ms=now_ms)
+                    await approvals.follow_clock(tx, now_ms=now_ms)
+                    await access_requests.follow_clock(tx, now_ms=now_ms)
                 fired = await due_tasks.fire_due(tx, now_ms=now_ms)
                 # After the due tasks were queued: those were due by the old zone.
                 await due_tasks.follow_zones(tx, self._zone_of, now_ms=now_ms)

@@ -33,6 +33,7 @@ from orchestrator.web.app import web_app
 from tests.doubles.clock import FakeClock
 from tests.support.host_contexts import host_context
 from tests.support.store_harness import SEOUL, StoreHarness, a_message
+from tests.support.task_harness import TaskHarness
 
 WORDS = "@Andy can you help us?"
 
@@ -250,6 +251,24 @@ async def test_an_ignored_chat_is_asked_about_after_30_days_and_a_blocked_one_ne
     assert len(await door.asked()) == 3
     assert await door.states() == ["blocked", "waiting"]
     assert "the group 'the-smiths'" in str(await door.say("register 2")), "a block can be taken back"
+
+
+async def test_a_chat_ignored_by_a_clock_that_was_ahead_is_asked_about_30_days_after_its_correction(
+    door: Door,
+) -> None:
+    clock, scheduler = door.harness.clock, TaskHarness(door.harness).scheduler
+    clock.wall_ms += 365 * DAY_MS
+    await scheduler.fire_due()
+    await door.call()
+    await door.say("ignore 1")
+    clock.wall_ms -= 365 * DAY_MS
+    await scheduler.fire_due()
+    clock.pass_ms(IGNORED_MS - 1)
+    await door.call()
+    assert await door.states() == ["ignored"]
+    clock.pass_ms(1)
+    await door.call()
+    assert await door.states() == ["waiting"]
 
 
 async def test_main_is_asked_about_three_chats_a_day_and_told_once_of_the_others(door: Door) -> None:

@@ -36,6 +36,7 @@ from orchestrator.store.access.approvals import ApprovalKind, ApprovalRequest, A
 from orchestrator.web.console import marks
 from tests.support.host_contexts import host_context
 from tests.support.store_harness import StoreHarness, a_message
+from tests.support.task_harness import TaskHarness
 from tests.support.until import until
 
 PLACE = ApprovalRequest(
@@ -448,6 +449,42 @@ async def test_a_decision_for_a_while_of_a_clock_that_was_ahead_ends_when_that_i
     assert [one.id for one in listed] == [2]
 
 
+@pytest.mark.parametrize("decision", ["allow", "refuse"])
+@pytest.mark.parametrize("request_made", [PLACE, call({"a": 1})], ids=["place", "tool"])
+async def test_a_decision_of_a_clock_that_was_ahead_does_not_come_back_when_the_clock_gets_there(
+    asking: Asking, decision: Decision, request_made: ApprovalRequest
+) -> None:
+    clock, scheduler = asking.harness.clock, TaskHarness(asking.harness).scheduler
+    clock.wall_ms += YEAR_MS
+    await scheduler.fire_due()
+    await impatient(asking).ask(request_made)
+    await asking.decide(1, decision)
+    clock.wall_ms -= YEAR_MS
+    await scheduler.fire_due()
+    clock.pass_ms(YEAR_MS + 1)
+    async with asking.harness.database.reading() as tx:
+        reached = await approval_store.temporary_destinations(tx, PLACE.folder, now_ms=clock.now_ms())
+    assert reached == []
+    assert "was asked (request 2)" in str(await impatient(asking).ask(request_made))
+
+
+async def test_questions_of_a_clock_that_was_ahead_wait_for_the_usual_time_from_its_correction_on(
+    asking: Asking,
+) -> None:
+    clock, scheduler = asking.harness.clock, TaskHarness(asking.harness).scheduler
+    clock.wall_ms += YEAR_MS
+    await scheduler.fire_due()
+    for number in range(MAX_WAITING):
+        await impatient(asking).ask(place(number))
+    clock.wall_ms -= YEAR_MS
+    await scheduler.fire_due()
+    clock.pass_ms(LAPSE_MS - 1)
+    await asking.decide(1, "refuse")
+    assert "was asked" in str(await impatient(asking).ask(place(1))), "it still waits"
+    clock.pass_ms(1)
+    assert f"was asked (request {MAX_WAITING + 1})" in str(await impatient(asking).ask(place(1)))
+
+
 async def test_what_is_refused_for_good_stays_so_when_the_clock_is_set_back(asking: Asking) -> None:
     clock = asking.harness.clock
     clock.wall_ms += YEAR_MS
@@ -463,6 +500,7 @@ async def test_what_is_refused_for_good_stays_so_when_the_clock_is_set_back(aski
             now_ms=clock.now_ms(),
         )
     clock.wall_ms -= YEAR_MS
+    await TaskHarness(asking.harness).scheduler.fire_due()
     assert "refused it (request 1)" in str(await impatient(asking).ask(PLACE))
 
 

@@ -21,6 +21,7 @@ from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.errors import StoreError
+from orchestrator.domain.values import Folder
 from orchestrator.groups.access import free_folder
 from orchestrator.groups.settings import GroupConfig, text_of
 from orchestrator.home.directory import Home
@@ -279,6 +280,23 @@ async def test_the_settings_as_text_are_shown_before_they_are_saved(browser, tmp
     page = await send_form(browser, f"{WORK}/settings", of=WORK, text="{")
     assert page.status_code == 422
     assert "no JSON" in page.text
+
+
+async def test_settings_that_cannot_be_read_are_shown_as_they_are_stored_and_repaired_as_text(
+    browser, tmp_path
+):
+    database = await Database.open(Home(tmp_path / "home").database)
+    config = {"cpus": 2.0, "of_a_newer_andy": 1}
+    try:
+        async with database.transaction() as tx:
+            await groups.set_config(tx, Folder("work"), config, now_ms=1)
+    finally:
+        await database.close()
+    assert "of_a_newer_andy" in (await browser.get(f"/console{WORK}")).text
+    page = await send_form(browser, f"{WORK}/settings", of=WORK, text='{"cpus": 2.0}')
+    assert "What will be different" in page.text
+    await send_form(browser, f"{WORK}/settings", of=WORK, text='{"cpus": 2.0}', sure="yes")
+    assert stored(tmp_path)["config"] == {"cpus": 2.0}
 
 
 async def test_the_memory_file_is_changed_on_the_page_memory(browser, tmp_path):

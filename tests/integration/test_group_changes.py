@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -11,10 +12,11 @@ import pytest
 
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder
-from orchestrator.groups import changes, memory_templates
+from orchestrator.groups import changes, memory_templates, settings
 from orchestrator.groups.changes import GroupChangeRefused, diff
 from orchestrator.groups.name_and_trigger import GroupProfile, ProfileRefused
 from orchestrator.groups.roles import MAX_PEOPLE
+from orchestrator.groups.settings import ConfigRefused
 from orchestrator.store.groups import changes as group_changes
 from orchestrator.store.groups import groups
 from orchestrator.store.groups.changes import MAX_CHANGES, GroupPart, UnknownGroupChange
@@ -119,6 +121,51 @@ async def test_a_change_is_undone_with_those_of_its_step_and_without_others_of_i
         newest = (await group_changes.views(tx, Folder("family")))[0]["number"]
         again = await changes.put_back(tx, home, "family", newest, by="a test", now_ms=5)
     assert set(again) == set(parts), "an undo is one step, too"
+
+
+async def store_unreadable(store_harness: StoreHarness, fields: dict[str, object]) -> None:
+    await store_harness.database.write(
+        lambda tx: tx.execute("UPDATE registered_groups SET container_config = ?", (json.dumps(fields),))
+    )
+
+
+async def test_the_repair_of_unreadable_settings_is_recorded_with_what_was_stored(store_harness, home):
+    stored = {"cpus": 2.0, "egress": {"allowlist": ["example.com:443"]}, "of_a_newer_andy": 1}
+    await store_unreadable(store_harness, stored)
+    assert json.loads(await now(store_harness, home, SETTINGS)) == stored
+    async with store_harness.database.transaction() as tx:
+        await changes.configure(tx, "family", {"of_a_newer_andy": None}, by="a test", now_ms=5)
+        (row,) = await group_changes.views(tx, Folder("family"))
+        change = await group_changes.get(tx, Folder("family"), row["number"])
+        with pytest.raises(BadRequest, match="'of_a_newer_andy' is no key"):
+            await changes.put_back(tx, home, "family", row["number"], by="a test", now_ms=6)
+    assert json.loads(change.before) == stored
+    repaired = {"cpus": 2.0, "egress": {"allowlist": ["example.com:443"]}}
+    assert json.loads(await now(store_harness, home, SETTINGS)) == repaired, "no stand-in is stored"
+
+
+async def test_unreadable_settings_are_repaired_as_a_text_and_lose_only_what_is_removed(store_harness, home):
+    await store_unreadable(store_harness, {"cpus": 2.0, "of_a_newer_andy": 1})
+    await put(store_harness, home, SETTINGS, '{"cpus": 2.0}')
+    assert json.loads(await now(store_harness, home, SETTINGS)) == {"cpus": 2.0}
+    async with store_harness.database.reading() as tx:
+        assert (await groups.known(tx, "family")).container_config == {"cpus": 2.0}
+
+
+async def test_all_keys_that_make_settings_unreadable_are_named_and_the_advice_repairs_them(
+    store_harness, home
+):
+    await store_unreadable(store_harness, {"memory_mb": "lots", "foo": 1, "bar": 2, "cpus": 2.0})
+    async with store_harness.database.transaction() as tx:
+        with pytest.raises(ConfigRefused) as refused:
+            settings.to_change(await groups.known(tx, "family"))
+        with pytest.raises(ConfigRefused, match=r"memory_mb: .*'foo' is no key"):
+            await changes.configure(tx, "family", {"bar": None}, by="a test", now_ms=5)
+        *_, command = str(refused.value).partition("andy groups config family --set ")
+        (argument,) = shlex.split(command)
+        assert json.loads(argument) == {"memory_mb": None, "foo": None, "bar": None}
+        await changes.configure(tx, "family", json.loads(argument), by="a test", now_ms=5)
+        assert settings.to_change(await groups.known(tx, "family")).to_fields() == {"cpus": 2.0}
 
 
 def group_name(profile: str) -> str:

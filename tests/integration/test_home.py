@@ -55,6 +55,13 @@ def test_a_damaged_token_or_id_is_named_with_the_fix(home, content):
         assert file.read_bytes() == content
 
 
+def test_a_folder_in_place_of_the_token_or_the_id_is_named_with_the_fix(home):
+    for file, read in ((home.token_file, home.token), (home.data / "install", home.install_id)):
+        file.mkdir()
+        with pytest.raises(HomeError, match=f"{re.escape(str(file))} is a folder: remove it"):
+            read()
+
+
 def test_a_start_that_was_killed_is_over_also_if_its_process_id_is_in_use_again(home):
     home.starting_file.write_text(f"{os.getpid()} 1790000000000")
     assert home_lock.starting_since_ms(home) is None

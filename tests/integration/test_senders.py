@@ -9,6 +9,7 @@ import pytest
 from orchestrator.domain.values import ChatJid
 from orchestrator.groups import registration
 from orchestrator.groups.owner import OwnerFile
+from orchestrator.groups.registration import AlreadyRegistered
 from orchestrator.inbound.intake import Intake
 from orchestrator.inbound.senders import NOT_ALLOWED, SenderRules
 from orchestrator.inbound.triggers import NO_TRIGGER
@@ -89,6 +90,31 @@ async def test_a_rule_still_counts_for_a_chat_whose_address_has_changed(harness,
     chat = {"chat_jid": ChatJid(address)}
     assert (await harness.hear("@Andy open the door", **MAX, **chat)).reason == NOT_ALLOWED
     assert (await harness.hear("@Andy open the door", **JANE, **chat)).outcome == "queued"
+
+
+async def test_a_rule_counts_for_a_chat_that_was_moved_before_it_was_registered_or_while_it_was_not(harness):
+    first, second, third = (ChatJid(f"x:{number}") for number in range(3))
+    harness.write({"chats": {first: {"allow": ["local:jane"]}}})
+    await harness.hear("hello", chat_jid=first, channel="telegram")
+    async with harness.store_harness.database.transaction() as tx:
+        await registration.move_chat(tx, first, second, now_ms=2)
+    await harness.store_harness.add_group("kin", jid=second)
+    assert (await harness.hear("@Andy open the door", **MAX, chat_jid=second)).reason == NOT_ALLOWED
+    async with harness.store_harness.database.transaction() as tx:
+        await registration.unregister(tx, "kin", now_ms=2)
+        await registration.move_chat(tx, second, third, now_ms=2)
+    await harness.store_harness.add_group("kin", jid=third)
+    assert (await harness.hear("@Andy open the door", **MAX, chat_jid=third)).reason == NOT_ALLOWED
+
+
+async def test_a_rule_counts_at_a_new_address_that_another_group_has(harness):
+    harness.write({"chats": {"local:family": {"allow": ["local:jane"]}}})
+    new = ChatJid("x:1")
+    await harness.store_harness.add_group("other", jid=new)
+    async with harness.store_harness.database.transaction() as tx:
+        with pytest.raises(AlreadyRegistered):
+            await registration.move_chat(tx, ChatJid("local:family"), new, now_ms=2)
+    assert (await harness.hear("@Andy open the door", **MAX, chat_jid=new)).reason == NOT_ALLOWED
 
 
 async def test_a_rule_for_the_present_address_replaces_one_for_a_former_address(harness):

@@ -675,6 +675,8 @@ async def test_a_new_address_that_another_group_has_is_told_to_the_owner(home):
             await channel.send(JID, "a", MessageId("3EB0A"))
     (notice,) = await home.rows("SELECT text FROM outbox WHERE group_folder = 'main'")
     assert "registered as 'work'" in notice["text"]
+    async with home.database.reading() as tx:
+        assert await groups.former_addresses(tx, NEW_JID) == [JID], "a rule for the old address still counts"
 
 
 async def test_a_message_of_a_group_that_has_moved_is_not_deleted(home):

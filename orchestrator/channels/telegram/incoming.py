@@ -31,7 +31,7 @@ from orchestrator.channels.telegram.updates import ChatMove, ChatUpdate, PollAns
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
 from orchestrator.domain.polls import UNREADABLE_VOTE, VOTE, vote_text
 from orchestrator.domain.protocols import Receive
-from orchestrator.domain.values import ChatJid, Inbound, MessageId, Quote
+from orchestrator.domain.values import ChatJid, Group, Inbound, MessageId, Quote
 from orchestrator.groups import owner, registration
 from orchestrator.store.conversation import chats, messages, polls
 from orchestrator.store.groups import groups
@@ -418,27 +418,28 @@ async def move_chat(
             same.
     """
     now_ms = context.clock.now_ms()
-    try:
-        async with context.database.transaction() as tx:
+    group: Group | None = None
+    refused: BadRequest | None = None
+    text = ""
+    async with context.database.transaction() as tx:
+        try:
             group = await registration.move_chat(tx, old, new, now_ms=now_ms)
-            if group is not None:
-                text = (
-                    f"Telegram made '{group.name}' a supergroup, which has another address: {new}."
-                    f" '{group.folder}' goes on there, with all that waited. A rule for {old} in your"
-                    " sender-allowlist.json still counts for it. There is nothing to do."
-                )
-                await owner.notify(tx, text, about=f"moved:{old}:{new}", now_ms=now_ms)
-            if cursor is not None:
-                await chats.set_cursor(tx, CHANNEL.name, cursor)
-    except BadRequest as error:
-        text = f"⚠️ The group {old} has the address {new} now, and did not move there: {error}"
-        async with context.database.transaction() as tx:
+        except BadRequest as error:
+            refused = error
+            text = f"⚠️ The group {old} has the address {new} now, and did not move there: {error}"
+        if group is not None:
+            text = (
+                f"Telegram made '{group.name}' a supergroup, which has another address: {new}."
+                f" '{group.folder}' goes on there, with all that waited. A rule for {old} in your"
+                " sender-allowlist.json still counts for it. There is nothing to do."
+            )
+        if text:
             await owner.notify(tx, text, about=f"moved:{old}:{new}", now_ms=now_ms)
-            if cursor is not None:
-                await chats.set_cursor(tx, CHANNEL.name, cursor)
-        raise ChannelRefused(str(error)) from error
-    finally:
-        context.wake_outbox()
+        if cursor is not None:
+            await chats.set_cursor(tx, CHANNEL.name, cursor)
+    context.wake_outbox()
+    if refused is not None:
+        raise ChannelRefused(str(refused)) from refused
     if group is not None:
         context.bus.publish("group.chat_moved", group=group.folder, detail=f"{old} {new}")
 

@@ -64,7 +64,7 @@ class Approval:
 
 
 # A decision with a time after `:now` was made while the clock was ahead. A temporary one would be in force
-# until the clock has reached that time.
+# until the clock has reached that time. `follow_clock` ends it; this condition counts until that is called.
 _IN_FORCE = f"""
     expires_ms > :now AND (coalesce(decided_ms, 0) <= :now OR expires_ms >= {NEVER_EXPIRES_MS})
 """
@@ -164,6 +164,28 @@ async def decide(
     await tx.execute(
         "UPDATE approvals SET state = ?, decided_by = ?, decided_ms = ?, expires_ms = ? WHERE id = ?",
         (state, by, now_ms, expires_ms, approval_id),
+    )
+
+
+async def follow_clock(tx: Tx, *, now_ms: int) -> None:
+    """After the clock was set back to `now_ms`, correct what was requested and decided while it was ahead.
+
+    A temporary decision ends at once, or it would be in force again when the clock has reached its time. A
+    request can be decided for as long from now on as it could from its own time on.
+    """
+    await tx.execute(
+        """
+        UPDATE approvals SET expires_ms = :now
+        WHERE state IN ('once', 'refused') AND decided_ms > :now AND expires_ms > :now AND expires_ms < :never
+        """,
+        {"now": now_ms, "never": NEVER_EXPIRES_MS},
+    )
+    await tx.execute(
+        """
+        UPDATE approvals SET asked_ms = :now, expires_ms = expires_ms - asked_ms + :now
+        WHERE state = 'waiting' AND asked_ms > :now
+        """,
+        {"now": now_ms},
     )
 
 

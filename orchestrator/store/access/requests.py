@@ -147,6 +147,20 @@ async def decide(tx: Tx, number: int, state: AccessState, *, by: str, now_ms: in
     )
 
 
+async def follow_clock(tx: Tx, *, now_ms: int) -> None:
+    """After the clock was set back to `now_ms`, move later times of requests and decisions to now.
+
+    A chat that was ignored while the clock was ahead would otherwise be ignored for too long.
+    """
+    await tx.execute(
+        """
+        UPDATE access_requests SET asked_ms = min(asked_ms, :now), decided_ms = min(decided_ms, :now)
+        WHERE asked_ms > :now OR decided_ms > :now
+        """,
+        {"now": now_ms},
+    )
+
+
 async def settle_registered(tx: Tx, jid: ChatJid, *, now_ms: int) -> None:
     """Record that a chat was registered with a group, whether the owner decided its request or not.
 

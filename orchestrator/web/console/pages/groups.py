@@ -532,6 +532,7 @@ async def _show_group(
         followed = await followed_calendars.every(tx, group.folder)
         seen_people = await people.of_group(tx, group.folder)
     config = settings.of(group).to_fields()
+    text_now = settings.text_of(group.container_config)
     values = settings_form.typed_values(form) if form else settings_form.stored_values(config)
     fields = settings_form.fields()
     host = view.host.settings
@@ -562,8 +563,8 @@ async def _show_group(
             "timezone": view.console.zone.key,
             "agent": host.andy_agent,
         },
-        text=settings.text_of(config),
-        typed_text=settings.text_of(config) if text is None else text,
+        text=text_now,
+        typed_text=text_now if text is None else text,
         budgets=budgets,
         feeds=feeds,
         followed=followed,
