@@ -28,6 +28,8 @@ from orchestrator.store import database
 COMPRESSION = 6
 SCRATCH = ".andy-backup-"
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK
+WRITE_FAULTS = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FSYNC)
+"""SQLite's codes of errors that only writing has, such as that of a full disk."""
 HOLLOW_BYTES, HOLLOW_TIMES = 2**30, 16
 """A file of more than `HOLLOW_BYTES` is left out if it takes less space on the disk than its size divided by
 `HOLLOW_TIMES`: an agent can make one of holes that costs no space but would choke a backup.
@@ -173,7 +175,8 @@ def _snapshot(source: Path, target: Path) -> int:
 
     Raises:
         StoreCorrupt: the database is damaged.
-        StoreError: it cannot be read, or the copy cannot be written.
+        StoreError: it cannot be read.
+        OSError: the copy cannot be written.
     """
     try:
         with (
@@ -187,6 +190,9 @@ def _snapshot(source: Path, target: Path) -> int:
     except sqlite3.Error as error:
         raise database.unusable(source, error) from error
     database.check(target)
+        # Only the copy is written.
+        if getattr(error, "sqlite_errorcode", None) in WRITE_FAULTS:
+            raise OSError(str(error)) from error
     return version
 
 

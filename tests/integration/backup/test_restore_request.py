@@ -372,10 +372,10 @@ async def test_a_backup_is_looked_into_before_it_is_restored(home):
 
 def test_what_a_killed_inspection_unpacked_is_deleted_by_the_next_one_a_day_later(home):
     wanted(home)
-    killed = home.root / "backups" / f"{inspection.SCRATCH}killed"
-    killed.mkdir()
-    (killed / ".env").write_text("a key")
-    for path in (killed / ".env", killed):
+    killed = home.root / "backups" / f"{inspection.SCRATCH}k1ll3d_x"
+    (killed / "home").mkdir(parents=True)
+    (killed / "home" / ".env").write_text("a key")
+    for path in (killed / "home", killed):
         os.utime(path, (0, 0))
     inspection.inspect(home, home.root / "backups" / "monday.tar.gz", clock=FakeClock())
     assert not killed.exists()
