@@ -5,7 +5,6 @@ a tenth of the time of a start.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import os
 import re
@@ -193,5 +192,4 @@ def _stop_or_exit(stop: asyncio.Event) -> None:
     if stop.is_set():
         os._exit(130)  # 128 and the number of SIGINT, as shells say it
     stop.set()
-    with contextlib.suppress(OSError):  # the terminal may be gone
-        say_aside("Waiting for running turns to end (at most 30 s); once more to stop at once.")
+    say_aside("Waiting for running turns to end (at most 30 s); once more to stop at once.")

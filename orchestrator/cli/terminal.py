@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,8 +38,12 @@ CONNECT_SECONDS = 1.0
 
 
 def say_aside(text: str) -> None:
-    """Print a line for a person on stderr, apart from the command's output."""
-    print(text, file=sys.stderr, flush=True)
+    """Print a line for a person on stderr, apart from the command's output; nothing if it cannot be written.
+
+    The terminal may be gone, which must end neither the host nor the work of a command.
+    """
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def home_of(home_option: Path | None) -> Home:
