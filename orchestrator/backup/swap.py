@@ -114,6 +114,19 @@ def has_moves(home: Home) -> bool:
     return record is not None and record.state == "moving"
 
 
+def refuse_moves(home: Home) -> None:
+    """Raise `BackupError`, with the fix, if a restore has not ended: the home may be a mixture of two.
+
+    What is written to such a home would be lost when `recover` undoes the moves.
+    """
+    record = read_record(home)
+    if record is not None and record.state == "moving":
+        raise BackupError(
+            f"A restore of {home.root} is under way, or was interrupted:"
+            " the next start of Andy undoes what is half done. Repeat this command after that."
+        )
+
+
 def write_record(home: Home, record: RestoreRecord) -> None:
     """Store the record of a home's newest restore so that it survives a power cut.
 
@@ -237,6 +250,9 @@ def swap(
         os.sync()
         write_record(home, done_record)
     except BaseException as error:
+        # Nothing was moved yet, or all of it is final: a signal can come after the record was stored.
+        if not has_moves(home):
+            raise
         try:
             _undo(home.root, moves)
         except OSError as undo_error:
@@ -250,9 +266,6 @@ def swap(
         os.sync()
         home.restore_file.unlink(missing_ok=True)
         if earlier_record is not None:
-        # Nothing was moved yet, or all of it is final: a signal can come after the record was stored.
-        if not has_moves(home):
-            raise
             write_record(home, earlier_record)
         raise
     return done_record
@@ -266,6 +279,7 @@ def recover(home: Home) -> RestoreRecord | None:
 
     Raises:
         OSError: a move cannot be undone now; the next call continues.
+        BackupError: the record of the restore cannot be read.
     """
     record = read_record(home)
     if record is not None and record.state == "moving":
@@ -279,7 +293,6 @@ def recover(home: Home) -> RestoreRecord | None:
             error="" if is_asked else "It was interrupted. Nothing was changed.",
         )
         write_record(home, record)
-        BackupError: the record of the restore cannot be read.
     Stage(home).clear()
     # A write of the record that was killed leaves such a file.
     for partial in home.data.glob(f".{home.restore_file.name}.*.partial"):
@@ -323,19 +336,6 @@ def _undo(root: Path, moves: tuple[Move, ...]) -> None:
                     parent.rmdir()
 
 
-def _rename(before: Path, after: Path) -> None:
-    """Move a file or folder to the path `after`, whose missing parents are created. Raises `OSError`."""
-    after.parent.mkdir(parents=True, exist_ok=True)
-    before.rename(after)
-
-
-def _remove(path: Path) -> None:
-    """Delete a file or folder, and a database's write-ahead log with it; a missing file is no error."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-        return
-    path.unlink(missing_ok=True)
-    # The log of a deleted database is deleted, too: SQLite would apply it to the database that takes its
 def is_present(path: Path) -> bool:
     """Return whether there is a file, folder or link at `path`.
 
@@ -349,6 +349,19 @@ def is_present(path: Path) -> bool:
     return True
 
 
+def _rename(before: Path, after: Path) -> None:
+    """Move a file or folder to the path `after`, whose missing parents are created. Raises `OSError`."""
+    after.parent.mkdir(parents=True, exist_ok=True)
+    before.rename(after)
+
+
+def _remove(path: Path) -> None:
+    """Delete a file or folder, and a database's write-ahead log with it; a missing file is no error."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+        return
+    path.unlink(missing_ok=True)
+    # The log of a deleted database is deleted, too: SQLite would apply it to the database that takes its
     # place.
     if path.suffix == ".db":
         for ending in ("-wal", "-shm"):

@@ -134,9 +134,12 @@ def announce_migration(path: Path) -> None:
 def _carry_out_restore(home: Home) -> bool:
     """Restore a backup if that was requested in the console, or undo a restore that was killed.
 
-    Return whether the home had a record of a restore.
+    Return whether the home had a record of a restore, or files that one had unpacked.
     """
-    if not home.restore_file.exists():
+    from orchestrator.backup.swap import Stage
+
+    # A restore that was killed while it unpacked has left files, but no record.
+    if not (home.restore_file.exists() or Stage(home).is_there()):
         return False
     from orchestrator.backup import restore_request
 

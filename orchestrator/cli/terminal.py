@@ -240,6 +240,7 @@ async def open_store(
     Raises:
         StoreError: the home has no database and `makes_home` is false: a mistyped `--home` must not create a
             home. Or the database has to be migrated, and an older Andy runs.
+        BackupError: a restore of the home has not ended.
     """
     import asyncio
 
@@ -251,6 +252,10 @@ async def open_store(
         refuse_missing(home.database)
     # Also for a home that exists: one that cannot be written is refused here, with what to do.
     home.make()
+    if home.restore_file.exists():
+        from orchestrator.backup.swap import refuse_moves
+
+        refuse_moves(home)
     announced: list[Announcement] = []
     alone: AbstractContextManager[None] = nullcontext() if has_lock else _migrating_alone(home)
     with alone:
