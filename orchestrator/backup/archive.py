@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable
@@ -55,6 +56,10 @@ LEFT_OUT = frozenset(
 """Parts of `data/` that no backup has: they belong to one run or one machine, or are made again."""
 LEFTOVER_MS = 86_400_000
 """Milliseconds without a write after which a temporary folder is one of a killed process."""
+SCRATCH_NAME = r"[a-z0-9_]{8}"
+"""A pattern of the ends of names that `tempfile` makes."""
+SCRATCH_ENTRIES = frozenset({"home", "messages.db", "messages.db-journal", "outgoing", "whole"})
+"""The entries of the temporary folders of `make.py` and `inspection.py`."""
 PROGRESS_SECONDS = 2.0
 """Seconds between two lines of progress, and before the first."""
 MOST_FOLDERS, MOST_BYTES = 100, 2000
@@ -163,14 +168,20 @@ class BackupProgress:
 def delete_leftovers(folder: Path, prefix: str, *, now_ms: int) -> None:
     """Delete the temporary folders in `folder` that a killed process left, with all that is in them. Blocks.
 
-    Their names begin with `prefix`. A folder counts as left if it belongs to this user, and neither it nor a
-    file right in it was written for `LEFTOVER_MS`. What cannot be read or deleted stays.
+    Their names begin with `prefix`, end as `tempfile` ends names, and they have no other entries than
+    `SCRATCH_ENTRIES`: the owner may have folders with similar names. A folder counts as left if it belongs to
+    this user, and neither it nor an entry of it was written for `LEFTOVER_MS`. What cannot be read or deleted
+    stays.
     """
     for leftover in folder.glob(f"{prefix}*"):
+        if not re.fullmatch(SCRATCH_NAME, leftover.name.removeprefix(prefix)):
+            continue
         with suppress(OSError):
             status = leftover.lstat()
             if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
                 continue
-            written_s = max([status.st_mtime, *(entry.lstat().st_mtime for entry in leftover.iterdir())])
-            if now_ms - written_s * 1000 > LEFTOVER_MS:
+            entries = list(leftover.iterdir())
+            written_s = max([status.st_mtime, *(entry.lstat().st_mtime for entry in entries)])
+            is_ours = SCRATCH_ENTRIES.issuperset(entry.name for entry in entries)
+            if is_ours and now_ms - written_s * 1000 > LEFTOVER_MS:
                 shutil.rmtree(leftover)

@@ -17,6 +17,7 @@ from typing import BinaryIO
 from orchestrator import __version__
 from orchestrator.backup import archive, outgoing, sparse
 from orchestrator.backup.archive import BackupContents, BackupProgress, Manifest
+from orchestrator.backup.swap import refuse_moves
 from orchestrator.base.clock import Clock
 from orchestrator.base.installation import COMPOSE_HOME
 from orchestrator.base.tables import counted, size_text
@@ -27,6 +28,8 @@ from orchestrator.store import database
 
 COMPRESSION = 6
 SCRATCH = ".andy-backup-"
+WRITE_FAULTS = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FSYNC)
+"""SQLite's codes of errors that only writing has, such as that of a full disk."""
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK
 HOLLOW_BYTES, HOLLOW_TIMES = 2**30, 16
 """A file of more than `HOLLOW_BYTES` is left out if it takes less space on the disk than its size divided by
@@ -138,7 +141,8 @@ def _gather(
 
 
 def _check_source(home: Home) -> None:
-    """Raise `BackupError` if a home has no database, so that there is nothing to back up."""
+    """Raise `BackupError` if a home has no database to back up, or a restore of it has not ended."""
+    refuse_moves(home)
     if not home.database.is_file():
         raise BackupError(f"There is nothing to back up in {home.root}: it has no {archive.DATABASE}.")
 
@@ -173,7 +177,8 @@ def _snapshot(source: Path, target: Path) -> int:
 
     Raises:
         StoreCorrupt: the database is damaged.
-        StoreError: it cannot be read, or the copy cannot be written.
+        StoreError: it cannot be read.
+        OSError: the copy cannot be written.
     """
     try:
         with (
@@ -185,6 +190,9 @@ def _snapshot(source: Path, target: Path) -> int:
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, with no write-ahead log beside it
             version = int(copy.execute("PRAGMA user_version").fetchone()[0])
     except sqlite3.Error as error:
+        # Only the copy is written.
+        if getattr(error, "sqlite_errorcode", None) in WRITE_FAULTS:
+            raise OSError(str(error)) from error
         raise database.unusable(source, error) from error
     database.check(target)
     return version

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.backup import archive, outgoing
 from orchestrator.backup.archive import BackupContents, BackupProgress, Manifest
-from orchestrator.backup.swap import STORE, RestoreRecord, Stage, has_moves, recover, swap
+from orchestrator.backup.swap import STORE, RestoreRecord, Stage, has_moves, is_present, recover, swap
 from orchestrator.base.clock import Clock
 from orchestrator.base.installation import COMPOSE_HOME
 from orchestrator.base.tables import counted
@@ -95,7 +95,7 @@ def locked(home: Home) -> Iterator[None]:
 
     Raises:
         HomeError: Andy, or another command, has locked the home.
-        BackupError: the killed restore cannot be undone.
+        BackupError: the killed restore cannot be undone, or its record cannot be read.
     """
     lock = home_lock.acquire(home)
     try:
@@ -151,7 +151,7 @@ def place(
             contents = unpacked.contents
             outgoing.set_file_paths(stage.path(archive.DATABASE), home, stage.path(outgoing.FOLDER))
             _give_to_agents(stage)
-            files = [name for name in (*archive.FILES, archive.SECRETS) if stage.path(name).exists()]
+            files = [name for name in (*archive.FILES, archive.SECRETS) if is_present(stage.path(name))]
             replaced_paths = [*stage.children("groups"), *STORE, *REPLACED, *OF_TURNS, *files]
         _carry_over_sign_ins(stage.path(archive.DATABASE), home.database)
         record_with_facts = record.to(
@@ -181,8 +181,15 @@ def _has_files_to_replace(home: Home) -> bool:
 
 
 def _has_files(part: Path) -> bool:
-    """Return whether there is a file below a folder, besides `.gitkeep`, which only keeps it in Git."""
-    return any(name != ".gitkeep" for _, _, files in os.walk(part) for name in files)
+    """Return whether there is a file below a folder, besides `.gitkeep`, which only keeps it in Git.
+
+    A folder that exists and cannot be listed counts as one with files.
+    """
+    errors: list[OSError] = []
+    has_seen_one = any(
+        name != ".gitkeep" for _, _, files in os.walk(part, onerror=errors.append) for name in files
+    )
+    return has_seen_one or any(not isinstance(error, FileNotFoundError) for error in errors)
 
 
 # A bare database

@@ -58,7 +58,8 @@ def carry_out(home: Home, *, clock: Clock, say: Callable[[str], None]) -> None:
 
     Raises:
         HomeError: Andy runs on this home.
-        BackupError: a killed or failed restore cannot be undone; until it is, nothing may run on this home.
+        BackupError: a killed or failed restore cannot be undone, or its record cannot be read; until it is
+            undone, nothing may run on this home.
     """
     record = read_record(home)
     # A requested restore has no entry in the audit log yet, and a killed one has left its stage (the folders

@@ -78,24 +78,70 @@ class RestoreRecord(BaseModel):
 
 
 def read_record(home: Home) -> RestoreRecord | None:
-    """Return the record of a home's newest restore; None if there was none, or it cannot be read."""
+    """Return the record of a home's newest restore; None if there was none.
+
+    One that cannot be read counts as none if no restore was begun: then nothing depends on it.
+
+    Raises:
+        BackupError: it cannot be read, and the stage exists, which may have the only copy of files of the
+            home.
+    """
     try:
-        return RestoreRecord.model_validate_json((home.restore_file).read_bytes())
-    except (OSError, ValidationError):
+        return RestoreRecord.model_validate_json(home.restore_file.read_bytes())
+    except FileNotFoundError:
         return None
+    except (OSError, ValidationError) as error:
+        if not Stage(home).is_there():
+            return None
+        reason = error.strerror if isinstance(error, OSError) else "it is damaged"
+        raise BackupError(
+            f"{home.restore_file} cannot be read ({reason}), and a restore was begun. Check the disk, and try"
+            f" again. If the file stays damaged: the files that were replaced are in the folders {STAGE}/old"
+            f" of groups/, data/, store/ and {home.root}, or in {home.root}.before-restore-TIME. Move them"
+            f" back to their places, then remove the folders {STAGE} and this file."
+        ) from error
 
 
 def has_moves(home: Home) -> bool:
-    """Return whether a home's record has moves that are neither undone nor final.
+    """Return whether a home's record has moves that are neither undone nor final, or cannot be read.
 
     Until `recover` has undone them, the stage may have the only copy of files of the home.
     """
-    record = read_record(home)
+    try:
+        record = read_record(home)
+    except BackupError:
+        return True
     return record is not None and record.state == "moving"
 
 
+def refuse_moves(home: Home) -> None:
+    """Raise `BackupError`, with the fix, if a restore has not ended: the home may be a mixture of two.
+
+    What is written to such a home would be lost when `recover` undoes the moves.
+    """
+    record = read_record(home)
+    if record is not None and record.state == "moving":
+        raise BackupError(
+            f"A restore of {home.root} is under way, or was interrupted:"
+            " the next start of Andy undoes what is half done. Repeat this command after that."
+        )
+
+
 def write_record(home: Home, record: RestoreRecord) -> None:
-    """Store the record of a home's newest restore so that it survives a power cut. Raises `OSError`."""
+    """Store the record of a home's newest restore so that it survives a power cut.
+
+    Raises:
+        BackupError: it has a path that is not UTF-8.
+        OSError: it cannot be written. In both cases the earlier record stays.
+    """
+    for path in (record.source, *(path for move in record.moves for path in (move.before, move.after))):
+        try:
+            path.encode()
+        except UnicodeEncodeError as error:
+            raise BackupError(
+                f"{path!a} is no UTF-8, and a restore cannot record such a name: rename it."
+                " Nothing was changed."
+            ) from error
     write_whole(home.restore_file, record.model_dump_json(), mode=0o600)
     os.sync()
 
@@ -153,8 +199,14 @@ class Stage:
             self.base(name).mkdir(exist_ok=True)
 
     def is_there(self) -> bool:
-        """Return whether the stage's folders exist: a restore that was killed left them."""
-        return any(os.path.lexists(self._stage_of(name)) for name in (*PARTS, archive.SETTINGS))
+        """Return whether one of the stage's folders exists, or cannot be looked up.
+
+        A restore that was killed left them.
+        """
+        try:
+            return any(is_present(self._stage_of(name)) for name in (*PARTS, archive.SETTINGS))
+        except OSError:
+            return True
 
     def clear(self) -> None:
         """Delete the stage's folders, with the unpacked and the replaced files. Raises `OSError`."""
@@ -198,6 +250,9 @@ def swap(
         os.sync()
         write_record(home, done_record)
     except BaseException as error:
+        # Nothing was moved yet, or all of it is final: a signal can come after the record was stored.
+        if not has_moves(home):
+            raise
         try:
             _undo(home.root, moves)
         except OSError as undo_error:
@@ -223,6 +278,7 @@ def recover(home: Home) -> RestoreRecord | None:
 
     Raises:
         OSError: a move cannot be undone now; the next call continues.
+        BackupError: the record of the restore cannot be read.
     """
     record = read_record(home)
     if record is not None and record.state == "moving":
@@ -250,9 +306,9 @@ def _planned(root: Path, stage: Stage, names: list[str], aside: Path | None) -> 
     """
     for name in names:
         former = aside / name if aside is not None else stage.former(name)
-        if os.path.lexists(root / name):
+        if is_present(root / name):
             yield Move(before=name, after=os.path.relpath(former, root), brings_new=False)
-        if os.path.lexists(stage.path(name)):
+        if is_present(stage.path(name)):
             yield Move(before=os.path.relpath(stage.path(name), root), after=name, brings_new=True)
 
 
@@ -266,10 +322,10 @@ def _undo(root: Path, moves: tuple[Move, ...]) -> None:
         if move.brings_new:
             # A new file, moved from the unpacked folder (`before`) into the home (`after`). If it is still in
             # the unpacked folder, it was not moved, and the file in the home is the old one, which stays.
-            if not os.path.lexists(before) and os.path.lexists(after):
+            if not is_present(before) and is_present(after):
                 _rename(after, before)
         # An old file, moved away from its place in the home (`before`) to `after`: it is put back.
-        elif os.path.lexists(after):
+        elif is_present(after):
             # A file there was created meanwhile by another program, such as a command that found no database.
             _remove(before)
             _rename(after, before)
@@ -277,6 +333,19 @@ def _undo(root: Path, moves: tuple[Move, ...]) -> None:
             with suppress(OSError):
                 for parent in after.parents:
                     parent.rmdir()
+
+
+def is_present(path: Path) -> bool:
+    """Return whether there is a file, folder or link at `path`.
+
+    Raises:
+        OSError: that cannot be looked up. `os.path.lexists` would return False, as for a missing file.
+    """
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _rename(before: Path, after: Path) -> None:

@@ -5,7 +5,6 @@ a tenth of the time of a start.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import os
 import re
@@ -135,9 +134,12 @@ def announce_migration(path: Path) -> None:
 def _carry_out_restore(home: Home) -> bool:
     """Restore a backup if that was requested in the console, or undo a restore that was killed.
 
-    Return whether the home had a record of a restore.
+    Return whether the home had a record of a restore, or files that one had unpacked.
     """
-    if not home.restore_file.exists():
+    from orchestrator.backup.swap import Stage
+
+    # A restore that was killed while it unpacked has left files, but no record.
+    if not (home.restore_file.exists() or Stage(home).is_there()):
         return False
     from orchestrator.backup import restore_request
 
@@ -193,5 +195,4 @@ def _stop_or_exit(stop: asyncio.Event) -> None:
     if stop.is_set():
         os._exit(130)  # 128 and the number of SIGINT, as shells say it
     stop.set()
-    with contextlib.suppress(OSError):  # the terminal may be gone
-        say_aside("Waiting for running turns to end (at most 30 s); once more to stop at once.")
+    say_aside("Waiting for running turns to end (at most 30 s); once more to stop at once.")

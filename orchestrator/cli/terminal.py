@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,8 +38,12 @@ CONNECT_SECONDS = 1.0
 
 
 def say_aside(text: str) -> None:
-    """Print a line for a person on stderr, apart from the command's output."""
-    print(text, file=sys.stderr, flush=True)
+    """Print a line for a person on stderr, apart from the command's output; nothing if it cannot be written.
+
+    The terminal may be gone, which must end neither the host nor the work of a command.
+    """
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def home_of(home_option: Path | None) -> Home:
@@ -236,6 +240,7 @@ async def open_store(
     Raises:
         StoreError: the home has no database and `makes_home` is false: a mistyped `--home` must not create a
             home. Or the database has to be migrated, and an older Andy runs.
+        BackupError: a restore of the home has not ended.
     """
     import asyncio
 
@@ -247,6 +252,10 @@ async def open_store(
         refuse_missing(home.database)
     # Also for a home that exists: one that cannot be written is refused here, with what to do.
     home.make()
+    if home.restore_file.exists():
+        from orchestrator.backup.swap import refuse_moves
+
+        refuse_moves(home)
     announced: list[Announcement] = []
     alone: AbstractContextManager[None] = nullcontext() if has_lock else _migrating_alone(home)
     with alone:

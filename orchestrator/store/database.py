@@ -551,7 +551,11 @@ def refuse_newer(path: Path) -> None:
             version = _version(connection)
     except sqlite3.Error as error:
         raise unusable(path, error) from error
-    newest_version = len(_migration_files())
+    _refuse_version(path, version, newest_version=len(_migration_files()))
+
+
+def _refuse_version(path: Path, version: int, *, newest_version: int) -> None:
+    """Raise `StoreTooNew` if the version of the database at `path` is after the newest one known."""
     if version > newest_version:
         raise StoreTooNew(
             f"The database {path} has version {version}, this Andy knows {newest_version}:"
@@ -594,9 +598,9 @@ def _version(connection: sqlite3.Connection) -> int:
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     """Run the migration scripts that the database has not had yet, and copy it first if it is not new.
 
-    If another process does that now, this waits for its end.
+    If another process does that now, this waits for its end. Raises `StoreTooNew` if that was a newer Andy.
     """
-    if _version(connection) >= len(migrations()):
+    if _version(connection) == len(migrations()):
         return
     # A command and the host may both be the first after an upgrade. SQLite's own lock would be free between
     # the copy and the scripts, so the folder is locked instead.
@@ -610,10 +614,13 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 def _migrate_locked(connection: sqlite3.Connection, path: Path) -> None:
     """Do the work of `_migrate`; the caller has locked the folder of the database."""
-    version = _version(connection)
+    version, newest_version = _version(connection), len(migrations())
+    _refuse_version(path, version, newest_version=newest_version)
     pending_scripts = migrations()[version:]
-    if pending_scripts and version:
-        _back_up(connection, copy_before(path, version + len(pending_scripts)))
+    copy = copy_before(path, newest_version)
+    # An upgrade that failed halfway has made a copy already: only that one can the earlier Andy still open.
+    if pending_scripts and version and not _is_older(copy, version):
+        _back_up(connection, copy)
     for number, script in enumerate(pending_scripts, start=version + 1):
         try:
             # The version changes in the transaction of its script: a crash leaves both as they were.
@@ -622,6 +629,16 @@ def _migrate_locked(connection: sqlite3.Connection, path: Path) -> None:
             if connection.in_transaction:
                 connection.rollback()
             raise
+
+
+def _is_older(path: Path, version: int) -> bool:
+    """Return whether there is a whole database at `path` of a version before `version`."""
+    try:
+        # Not read-only: SQLite has to roll back a copy whose making was killed, which then is empty.
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as connection:
+            return 0 < _version(connection) < version
+    except sqlite3.Error:
+        return False
 
 
 def copy_to(path: Path, target: Path) -> None:

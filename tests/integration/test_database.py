@@ -287,6 +287,51 @@ async def test_a_failed_migration_leaves_the_old_version_and_the_good_ones_befor
     assert read(database_path, "SELECT name FROM sqlite_master WHERE name IN ('good', 'half')") == [("good",)]
 
 
+def test_the_copy_from_before_an_upgrade_stays_if_a_migration_fails_and_is_tried_again(
+    database_path, monkeypatch
+):
+    known = migrations()
+    before, done = len(known) - 5, len(known) - 1
+    with monkeypatch.context() as older:
+        older.setattr(databases, "migrations", lambda: known[:before])
+        databases._prepare(database_path)
+    with monkeypatch.context() as failing:
+        failing.setattr(databases, "migrations", lambda: (*known[:done], "SELECT no_such();"))
+        with pytest.raises(StoreError, match="no_such"):
+            databases._prepare(database_path)
+    assert read(database_path, "PRAGMA user_version") == [(done,)]
+    copy = databases.copy_before(database_path, len(known))
+    for _ in range(2):
+        assert read(copy, "PRAGMA user_version") == [(before,)]
+        databases._prepare(database_path)
+    assert read(database_path, "PRAGMA user_version") == [(len(known),)]
+
+
+def test_what_is_no_copy_of_an_older_version_is_replaced_by_one(database_path, monkeypatch):
+    known = migrations()
+    copy = databases.copy_before(database_path, len(known))
+    with monkeypatch.context() as older:
+        older.setattr(databases, "migrations", lambda: known[:-1])
+        databases._prepare(database_path)
+    copy.write_bytes(b"half a copy")
+    databases._prepare(database_path)
+    assert read(copy, "PRAGMA user_version") == [(len(known) - 1,)]
+
+
+def test_a_store_that_a_newer_andy_migrates_during_the_opening_is_refused(database_path, monkeypatch):
+    newer, refuse_newer = len(migrations()) + 1, databases.refuse_newer
+
+    def refuse_newer_before_it_migrates(path: Path) -> None:
+        refuse_newer(path)
+        written(path, f"PRAGMA user_version = {newer}")
+
+    database_path.parent.mkdir()
+    databases._prepare(database_path)
+    monkeypatch.setattr(databases, "refuse_newer", refuse_newer_before_it_migrates)
+    with pytest.raises(StoreTooNew, match=f"version {newer}.*upgrade"):
+        databases._prepare(database_path)
+
+
 def test_the_migrations_are_numbered_from_one_without_a_gap():
     folder = Path(databases.__file__).with_name("migrations")
     numbers = sorted(int(entry.name[:4]) for entry in folder.iterdir() if entry.name.endswith(".sql"))

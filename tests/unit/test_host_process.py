@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import subprocess
 import sys
 
@@ -44,16 +45,37 @@ def test_no_other_process_of_the_user_reads_the_hosts_memory_or_takes_its_socket
     )
 
 
-def test_a_signal_stops_the_host_also_when_its_terminal_is_gone(monkeypatch):
-    def say_to_nobody(text):
+class GoneTerminal:
+    def write(self, text):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(host_process, "say_aside", say_to_nobody)
+    def flush(self):
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_signal_stops_the_host_also_when_its_terminal_is_gone(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", GoneTerminal())
     stop = asyncio.Event()
 
     host_process._stop_or_exit(stop)
 
     assert stop.is_set()
+
+
+def test_a_host_whose_terminal_is_gone_starts_and_restarts(monkeypatch):
+    async def serve(*_, **__):
+        return True
+
+    programs = []
+    monkeypatch.setattr(host_process, "_serve", serve)
+    monkeypatch.setattr(host_process, "share_one_arena", lambda: None)
+    monkeypatch.setattr(host_process, "hide_memory", lambda: None)
+    monkeypatch.setattr(os, "execv", lambda program, _: programs.append(program))
+    monkeypatch.setattr(sys, "stderr", GoneTerminal())
+
+    host_process.run(None, runtime=None, agent=None, port=None)
+
+    assert programs == [sys.executable]
 
 
 def test_options_are_read_in_either_form():

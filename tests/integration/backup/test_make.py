@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -274,28 +275,59 @@ def test_a_backup_that_cannot_be_finished_leaves_nothing(home, tmp_path, monkeyp
 def test_what_a_killed_backup_left_is_deleted_by_the_next_one_a_day_later(home, tmp_path):
     day_s, now_s = 86_400, FakeClock().now_ms() / 1000
     for folder in (tmp_path, home.data):
-        for name, age_s in (("killed", day_s + 60), ("running", day_s - 60)):
+        for name, age_s in (("k1ll3d_x", day_s + 60), ("running_", day_s - 60)):
             left = folder / f"{backup.SCRATCH}{name}"
             left.mkdir()
             (left / "messages.db").write_text("a copy")
             for path in (left / "messages.db", left):
                 os.utime(path, (now_s - age_s, now_s - age_s))
         # It was begun long ago, and is still written.
-        (folder / f"{backup.SCRATCH}slow").mkdir()
-        (folder / f"{backup.SCRATCH}slow" / "whole").write_text("half a backup")
-        os.utime(folder / f"{backup.SCRATCH}slow", (now_s - 2 * day_s, now_s - 2 * day_s))
+        (folder / f"{backup.SCRATCH}slow_old").mkdir()
+        (folder / f"{backup.SCRATCH}slow_old" / "whole").write_text("half a backup")
+        os.utime(folder / f"{backup.SCRATCH}slow_old", (now_s - 2 * day_s, now_s - 2 * day_s))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     os.utime(elsewhere, (0, 0))
-    (tmp_path / f"{backup.SCRATCH}link").symlink_to(elsewhere)
+    (tmp_path / f"{backup.SCRATCH}link_to_").symlink_to(elsewhere)
 
     make(home, tmp_path / "b.tar.gz")
     with (tmp_path / "pipe").open("wb") as out:
         backup.stream(home, out, with_env=False, clock=FakeClock(), say=lambda _: None)
-    left_names = [f"{backup.SCRATCH}running", f"{backup.SCRATCH}slow"]
+    left_names = [f"{backup.SCRATCH}running_", f"{backup.SCRATCH}slow_old"]
     assert sorted(path.name for path in home.data.glob(f"{backup.SCRATCH}*")) == left_names
     assert sorted(path.name for path in tmp_path.glob(f"{backup.SCRATCH}[rsk]*")) == left_names
     assert elsewhere.is_dir()
+
+
+def test_a_folder_of_the_owners_with_the_beginning_of_such_a_name_stays(home, tmp_path):
+    for name in ("settings", "of-monday", "old"):
+        own = tmp_path / f"{backup.SCRATCH}{name}"
+        own.mkdir()
+        (own / ("mine.txt" if name == "settings" else "whole")).write_text("mine")
+        for path in (*own.iterdir(), own):
+            os.utime(path, (0, 0))
+    make(home, tmp_path / "b.tar.gz")
+    assert len(list(tmp_path.glob(f"{backup.SCRATCH}*/*"))) == 3
+
+
+@pytest.mark.parametrize("way", ["file", "pipe"])
+def test_a_full_disk_under_the_copy_of_the_database_is_said_of_the_backup(home, tmp_path, monkeypatch, way):
+    connect, target = sqlite3.connect, tmp_path / "b.tar.gz"
+
+    def small(path: Any, *rest: Any, **more: Any) -> sqlite3.Connection:
+        connection = connect(path, *rest, **more)
+        if backup.SCRATCH in str(path) and "mode=ro" not in str(path):
+            connection.execute("PRAGMA max_page_count = 2")  # SQLite says the same of a full disk
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", small)
+    if way == "file":
+        with pytest.raises(BackupError, match=rf"{target} cannot be written \(.*full\)"):
+            make(home, target)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["home"]
+    else:
+        with pytest.raises(BackupError, match=r"failed \(.*full\)"), (tmp_path / "pipe").open("wb") as out:
+            backup.stream(home, out, with_env=False, clock=FakeClock(), say=lambda _: None)
 
 
 def test_nothing_and_nowhere_are_said(home, tmp_path):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
 import tarfile
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from orchestrator.backup import restore
+from orchestrator.backup import restore, swap
 from orchestrator.backup.archive import BackupContents
 from orchestrator.domain.errors import BackupError, HomeError, StoreCorrupt
 from orchestrator.home import lock as home_lock
@@ -221,3 +223,110 @@ def test_no_copies_for_undoing_earlier_turns_outlive_a_restore_that_is_killed(ho
     with pytest.raises(KeyboardInterrupt):
         put_back(home, made.path, force=True)
     assert not (home.undo / "main" / "turns" / "7").exists(), "its number is that of another turn now"
+
+
+@pytest.mark.parametrize("name", ["store/.restore/new/store/messages.db", "groups/.restore/new/groups/main"])
+def test_a_part_that_the_disk_does_not_show_is_not_left_out_of_a_restore(home, tmp_path, monkeypatch, name):
+    made = make(home, tmp_path / "b.tar.gz")
+    before, lstat = tree(home.root), os.lstat
+
+    def broken(path: Any, **more: Any) -> os.stat_result:
+        if not isinstance(path, int) and os.fspath(path) == str(home.root / name):
+            raise OSError(errno.EIO, "Input/output error", os.fspath(path))
+        return lstat(path, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "lstat", broken)
+        with pytest.raises(BackupError, match="Input/output error"):
+            put_back(home, made.path, force=True)
+    swap.recover(home)
+    assert tree(home.root) == before
+
+
+def test_an_undo_that_fails_where_the_record_cannot_be_read_either_loses_no_file(home, tmp_path, monkeypatch):
+    made = make(home, tmp_path / "b.tar.gz")
+    before, rename, read_bytes = tree(home.root), Path.rename, Path.read_bytes
+    broken: list[Path] = []
+
+    def rename_until(path: Path, target: Path) -> Path:
+        if broken or path == home.root / "data" / "context":
+            broken.append(path)
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return rename(path, target)
+
+    def read_until(path: Path) -> bytes:
+        if broken and path == home.restore_file:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return read_bytes(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename_until)
+        patch.setattr(Path, "read_bytes", read_until)
+        with pytest.raises(BackupError, match="cannot be undone now"):
+            put_back(home, made.path, force=True)
+    swap.recover(home)
+    home.restore_file.unlink()
+    assert tree(home.root) == before
+
+
+def test_an_interruption_does_not_undo_a_restore_whose_record_says_that_it_is_done(
+    home, tmp_path, monkeypatch
+):
+    made = make(home, tmp_path / "b.tar.gz")
+    (home.groups / "main" / "CLAUDE.md").write_text("later")
+
+    def interrupted() -> None:
+        record = swap.read_record(home)
+        if record is not None and record.state == "done":
+            monkeypatch.setattr(os, "sync", lambda: None)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "sync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        put_back(home, made.path, force=True)
+    record = swap.recover(home)
+    assert record is not None
+    assert record.state == "done"
+    assert (home.groups / "main" / "CLAUDE.md").read_text() == "remember 우유"
+
+
+def test_the_earlier_files_are_not_deleted_because_their_folder_cannot_be_listed(home, tmp_path, monkeypatch):
+    made = make(home, tmp_path / "b.tar.gz")
+    scandir, failed = os.scandir, []
+
+    def broken_once(path: Any = ".") -> Any:
+        if not isinstance(path, int) and ".before-restore-" in os.fspath(path) and not failed:
+            failed.append(path)
+            raise OSError(errno.EIO, "Input/output error", os.fspath(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", broken_once)
+    done = put_back(home, made.path, force=True)
+    assert failed
+    assert done.aside is not None
+    assert (done.aside / "store" / "messages.db").exists()
+
+
+def test_a_folder_that_cannot_be_listed_does_not_count_as_an_empty_home(home, tmp_path, monkeypatch):
+    made = make(home, tmp_path / "b.tar.gz")
+    scandir, parts = os.scandir, {str(home.root / name) for name in ("groups", "store", "data/sessions")}
+
+    def broken(path: Any = ".") -> Any:
+        if not isinstance(path, int) and os.fspath(path) in parts:
+            raise OSError(errno.EIO, "Input/output error", os.fspath(path))
+        return scandir(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", broken)
+        with pytest.raises(BackupError, match="is not empty"):
+            put_back(home, made.path)
+
+
+def test_a_name_that_is_no_utf8_is_refused_in_words_before_anything_is_moved(home, tmp_path):
+    made = make(home, tmp_path / "b.tar.gz")
+    Path(os.fsdecode(os.fsencode(home.groups) + b"/old\xff.txt")).write_text("x")
+    before = tree(home.root)
+    with pytest.raises(BackupError, match=r"old\\udcff\.txt.*UTF-8") as refused:
+        put_back(home, made.path, force=True)
+    assert str(refused.value).isascii()
+    assert tree(home.root) == before

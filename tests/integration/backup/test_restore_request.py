@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import signal
@@ -16,7 +17,9 @@ from typing import Any
 import pytest
 
 from orchestrator.backup import inspection, restore, restore_request, swap
+from orchestrator.cli import host_process, terminal
 from orchestrator.domain.errors import BackupError
+from orchestrator.groups import registration
 from orchestrator.home.directory import Home
 from orchestrator.store import audit
 from orchestrator.store.database import Database
@@ -255,6 +258,117 @@ async def test_a_restore_that_is_killed_anywhere_leaves_all_of_the_old_or_all_of
     assert (points > 20, 0 < undone < points) == (True, True), (points, undone)
 
 
+def kill_after(home: Home, name: str) -> None:
+    """Carry out the restore in a process that is killed right after it has moved `name` away."""
+    pid = os.fork()
+    if pid == 0:
+        rename = Path.rename
+
+        def killed(self: Path, target: Path) -> Path:
+            moved = rename(self, target)
+            if self == home.root / name:
+                os._exit(9)
+            return moved
+
+        setattr(Path, "rename", killed)  # noqa: B010
+        try:
+            carry_out_now(home)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 9
+
+
+async def begin_and_kill(home: Home, *, after: str) -> dict[str, object]:
+    """Kill a restore of the console right after it has moved `after` away; return the home before it."""
+    wanted(home)
+    await changed(home)
+    before = kept(home)
+    restore_request.request_restore(home, "monday.tar.gz", has_env=False, now_ms=1)
+    await asyncio.to_thread(kill_after, home, after)
+    return before
+
+
+async def test_an_undo_that_cannot_look_up_a_file_deletes_none_and_goes_on_later(home, monkeypatch):
+    before = await begin_and_kill(home, after="data/context")
+    moved, lstat = home.root / "groups/.restore/old/groups/main", os.lstat
+    assert moved.exists()
+
+    def broken(path: Any, **more: Any) -> os.stat_result:
+        if not isinstance(path, int) and os.fspath(path) == str(moved):
+            raise OSError(errno.EIO, "Input/output error", os.fspath(path))
+        return lstat(path, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "lstat", broken)
+        with pytest.raises(OSError, match="Input/output"):
+            swap.recover(home)
+    swap.recover(home)
+    assert kept(home) == before
+
+
+@pytest.mark.parametrize("damage", ["the disk fails", "it has another text"])
+async def test_an_unreadable_record_of_a_killed_restore_deletes_no_file(home, monkeypatch, damage):
+    before = await begin_and_kill(home, after="data/context")
+    record, read_bytes = home.restore_file.read_bytes(), Path.read_bytes
+
+    def broken(path: Path) -> bytes:
+        if path == home.restore_file:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return read_bytes(path)
+
+    with monkeypatch.context() as patch:
+        if damage == "the disk fails":
+            patch.setattr(Path, "read_bytes", broken)
+        else:
+            home.restore_file.write_bytes(b"\0" * len(record))
+        with pytest.raises(BackupError, match=r"restore\.json cannot be read"):
+            await carry_out(home)
+    home.restore_file.write_bytes(record)
+    swap.recover(home)
+    assert kept(home) == before
+
+
+def test_a_damaged_record_on_which_nothing_depends_counts_as_none(home):
+    home.restore_file.write_bytes(b"\0" * 99)
+    assert swap.read_record(home) is None
+    assert carry_out_now(home) == []
+
+
+async def test_no_command_changes_or_packs_the_mixture_that_a_killed_restore_leaves(home, tmp_path):
+    before = await begin_and_kill(home, after="data/context")
+    request = registration.Registration(folder="later")
+    with pytest.raises(BackupError, match="next start of Andy"):
+        await terminal.change(
+            home.root,
+            lambda tx, now_ms: registration.register_by_hand(tx, request, now_ms=now_ms),
+            makes_home=True,
+        )
+    with pytest.raises(BackupError, match="next start of Andy"):
+        make(home, tmp_path / "mixture.tar.gz")
+    assert not (tmp_path / "mixture.tar.gz").exists()
+    swap.recover(home)
+    assert kept(home) == before
+    make(home, tmp_path / "whole.tar.gz")
+
+
+def test_a_start_deletes_what_a_restore_that_was_killed_had_unpacked(home):
+    wanted(home)
+    pid = os.fork()
+    if pid == 0:
+        setattr(restore, "_give_to_agents", lambda _: os._exit(9))  # noqa: B010
+        try:
+            put_back(home, home.root / "backups" / "monday.tar.gz", force=True)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 9
+    assert (home.groups / ".restore" / "new" / "groups" / "main").exists()
+
+    host_process._carry_out_restore(home)
+    assert list(home.root.glob("**/.restore")) == []
+
+
 async def test_a_command_that_finds_no_database_in_between_leaves_no_trace(home):
     """`andy` of another terminal makes a new store where a killed restore has taken the old one away."""
     wanted(home)
@@ -372,10 +486,10 @@ async def test_a_backup_is_looked_into_before_it_is_restored(home):
 
 def test_what_a_killed_inspection_unpacked_is_deleted_by_the_next_one_a_day_later(home):
     wanted(home)
-    killed = home.root / "backups" / f"{inspection.SCRATCH}killed"
-    killed.mkdir()
-    (killed / ".env").write_text("a key")
-    for path in (killed / ".env", killed):
+    killed = home.root / "backups" / f"{inspection.SCRATCH}k1ll3d_x"
+    (killed / "home").mkdir(parents=True)
+    (killed / "home" / ".env").write_text("a key")
+    for path in (killed / "home", killed):
         os.utime(path, (0, 0))
     inspection.inspect(home, home.root / "backups" / "monday.tar.gz", clock=FakeClock())
     assert not killed.exists()
