@@ -34,9 +34,9 @@ class Pace:
     """Spreads the connections of one container: `MAX_OF_ONE` at once, then ten a second."""
 
     def __init__(self) -> None:
-        self._due: dict[str, float] = {}
+        self._last_begin: dict[str, float] = {}
         """Map each container's address to the time, in seconds of the event loop's clock, at which its last
-        connection would begin if all of its connections were `SECONDS_A_CONNECTION` apart.
+        connection would begin if each began `SECONDS_A_CONNECTION` after the one before.
         """
 
     def wait_seconds(self, peer: str, now_seconds: float) -> float:
@@ -46,13 +46,15 @@ class Pace:
         """
         # Each connection moves the address's time on by one step; nothing waits while that time is at most
         # `MAX_OF_ONE` steps ahead of now.
-        due = max(now_seconds, self._due.get(peer, now_seconds)) + SECONDS_A_CONNECTION
-        if peer not in self._due and len(self._due) >= MAX_PACES:
-            self._due = {
-                other: other_due for other, other_due in self._due.items() if other_due > now_seconds
+        begin = max(now_seconds, self._last_begin.get(peer, now_seconds)) + SECONDS_A_CONNECTION
+        if peer not in self._last_begin and len(self._last_begin) >= MAX_PACES:
+            self._last_begin = {
+                other: last_begin
+                for other, last_begin in self._last_begin.items()
+                if last_begin > now_seconds
             }
-        self._due[peer] = due
-        return max(0.0, due - now_seconds - MAX_OF_ONE * SECONDS_A_CONNECTION)
+        self._last_begin[peer] = begin
+        return max(0.0, begin - now_seconds - MAX_OF_ONE * SECONDS_A_CONNECTION)
 
 
 class Gate:

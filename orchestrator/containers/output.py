@@ -258,7 +258,7 @@ class OutputReader:
     async def _wait_for_rate(self, live: LiveRunState, rate: TokenBucket) -> None:
         """Wait until `rate` admits one more frame of a run.
 
-        A run that far exceeds the rate is marked for killing.
+        A run that far exceeds the rate is marked for killing, unless it is to be killed for another reason.
         """
         await rate.wait()
         if rate.is_overrun and live.verdict is None:

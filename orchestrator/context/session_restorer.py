@@ -242,10 +242,11 @@ class _PlannedRestore:
     meta: str | None
     """The text on plans, decisions and open files, for after a compaction; None if there are none."""
     so_far: RestoredConversation
-    """Figures about the conversation before the next prompt."""
+    """Figures about the conversation as it is before the next prompt: its turns, age, tokens and more."""
 
     def order(self) -> RestoreOrder:
         """Return the part of the container's order that says how its conversation continues."""
+        # A session is resumed in the modes `resume` and `resume_plus_delta`.
         mode, is_resumed = self.decision.mode, self.decision.session_id is not None
         # A resumed session gets only what it lacks: with the whole text it would have its history twice.
         hydrated = self.delta_text if is_resumed else self.whole_text
@@ -257,6 +258,7 @@ class _PlannedRestore:
             fallback=_text_for_order(self.whole_text) if is_resumed else None,
             resume_at=self.decision.resume_at,
             meta=self.meta,
+            # A fresh start continues nothing, so all figures are those of an empty conversation.
             so_far=RestoredConversation() if mode == "fresh" else self.so_far,
         )
 

@@ -92,9 +92,9 @@ async def remove(tx: Tx, name: str, folder: str | None = None, *, now_ms: int) -
 
 
 async def note_login(tx: Tx, server: McpServer, *, is_logged_in: bool, now_ms: int) -> None:
-    """Record in the audit that the owner logged in to an MCP server or out of it.
+    """Follow a login of the owner to an MCP server, or a logout: record it in the audit.
 
-    The idle containers of its groups are replaced by new ones, which know the new state of the login.
+    The idle containers of the groups that use the server are replaced by new ones, which know of it.
     """
     await _renew_containers(tx, set(server.groups), now_ms=now_ms)
     kind = "mcp.logged_in" if is_logged_in else "mcp.logged_out"

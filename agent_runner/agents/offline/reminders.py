@@ -465,22 +465,22 @@ class Reminders(RequestHandler):
         """Return an option for each of the `upcoming` reminders that the slot `item` can mean.
 
         The slot has a number or words; if it is empty, all are returned. If no text has all of the words,
-        those that share some of them are returned, with the slot `doubt`.
+        those that share some of them are returned, and their slot `doubt` is "yes".
         """
         item = self.slot("item").casefold()
         if PATTERNS["reminder_number"].fullmatch(item):
-            fitting = sure = [reminder for reminder in upcoming if reminder.number.casefold() == item]
+            fitting = certain = [reminder for reminder in upcoming if reminder.number.casefold() == item]
         else:
             # First those whose texts have the words as they are, then those with all significant words, then
             # those with some of them.
             words = set(meaning_words(item))
             texts = [(reminder, reminder.text.casefold()) for reminder in upcoming]
-            sure = [reminder for reminder, text in texts if not item or has_words(text, item)]
-            sure = sure or [
+            certain = [reminder for reminder, text in texts if not item or has_words(text, item)]
+            certain = certain or [
                 reminder for reminder, text in texts if words and words <= set(meaning_words(text))
             ]
-            fitting = sure or [reminder for reminder, text in texts if words & set(meaning_words(text))]
-        doubt = "" if sure else "yes"
+            fitting = certain or [reminder for reminder, text in texts if words & set(meaning_words(text))]
+        doubt = "" if certain else "yes"
         return [
             self.option(self._line(reminder), reminder.number, **reminder.slots, doubt=doubt)
             for reminder in fitting

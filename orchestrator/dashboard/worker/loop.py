@@ -138,16 +138,16 @@ class WorkerLoop:
         revision, all_groups, boards = await self._database.read(self._boards_to_compare)
         groups_by_folder = {group.folder: group for group in all_groups}
         has_failed = False
-        for row in boards:
+        for board in boards:
             # A dashboard whose group is gone has no zone to compare with, and is left alone.
-            group = groups_by_folder.get(row.folder)
+            group = groups_by_folder.get(board.folder)
             try:
-                if group is not None and self._ports.hours_of(group).zone.key != row.zone:
-                    await self._follow_zone(row.folder)
+                if group is not None and self._ports.hours_of(group).zone.key != board.zone:
+                    await self._follow_zone(board.folder)
             except StoreError:  # then no other dashboard can be written, either
                 raise
             except Exception:
-                log.exception("Worker Agent: a time zone cannot be followed", group=row.folder)
+                log.exception("Worker Agent: a time zone cannot be followed", group=board.folder)
                 has_failed = True
         # After a failure, all are compared again at the next pass.
         if not has_failed:
@@ -414,10 +414,10 @@ class WorkerLoop:
 
 
 async def _due_dashboards(tx: Tx, *, now_ms: int, latest_ms: int) -> list[Dashboard]:
-    """Return the dashboards over which the rules are to run now.
+    """Correct the times of the rules' next passes, and return the dashboards over which they run now.
 
-    Before that, the next pass over each dashboard is set to an earlier time if a deadline needs an alert
-    before it, or to now if it is after `latest_ms`: then the clock was set back.
+    No next pass is properly planned later than `latest_ms`. One that is was planned before the clock was set
+    back; it becomes now. A pass that is later than the next alert about a deadline is moved to that alert.
     """
     await dashboards.follow_clock(tx, now_ms=now_ms, latest_ms=latest_ms)
     await dashboards.hasten_rules(tx)

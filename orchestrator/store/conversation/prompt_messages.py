@@ -38,8 +38,9 @@ async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Messa
     - imported messages, session commands, and messages without a text;
     - messages of other chats that wait for an answer;
     - questions that were stopped in a chat, with the message that stopped them;
-    - for an unrestricted turn, what Andy sent in turns other than restricted chat turns, which are for people
-      who may not do everything. Its session contains that, except for what isolated tasks sent;
+    - for an unrestricted turn, what Andy sent in a turn, since the group's session has that already. But what
+      he sent in a restricted chat turn (for people who may not do everything) is included: it is in no
+      session. What isolated tasks sent is in no session either, and is left out all the same;
     - questions to the owner that quote strangers or other groups' agents: they could steer main's agent.
     """
     # With too many messages the newest are selected, since the question is about those. The group is read

@@ -299,12 +299,12 @@ async def expire(tx: Tx, *, now_ms: int) -> list[NoticeRow]:
 
 
 async def prune(tx: Tx, *, now_ms: int) -> None:
-    """Delete notices that ended over `RETENTION_MS` ago, and those delivered that long ago without an end.
+    """Delete notices that ended over `RETENTION_MS` ago, and those delivered that long ago that never expire.
 
     The records of delivered notices that people were shown are deleted after the same time.
     """
-    # A delivered notice that is never acknowledged may have no end; without the second case it would never be
-    # deleted.
+    # A delivered notice ends when it is acknowledged or expires. Without the second case, one that does
+    # neither would never be deleted; one that a turn has claimed is about to be delivered again, so it stays.
     parameters = {"before": now_ms - RETENTION_MS}
     await tx.execute(
         """

@@ -240,7 +240,7 @@ async def undo_path(tx: Tx, folder: str, at_ms: int) -> str:
 
 
 async def put_back(view: View, _: SentForm) -> Response:
-    """Undo the change of a group that the address names, and those that were made with it in one step.
+    """Undo the numbered change of a group, both of which the address names, and those made with it in one step.
 
     If that is refused, the change is shown with the reason.
     """
@@ -481,11 +481,14 @@ async def remove(view: View, _: SentForm) -> Response:
 
 
 async def _show(view: View, *, values: SentForm | None = None) -> Response:
-    """Show the page of all groups; `values` is a registration form that was refused."""
+    """Show the page of all groups, with the form that registers one.
+
+    The form has the values of one that was refused (`values`), or else the `jid` and `name` of the query.
+    """
     async with view.host.reader.reading() as tx:
         rows = await group_reports.group_rows(tx)
         chats_without_group = [chat for chat in await group_reports.chat_rows(tx) if chat["group"] is None]
-    calling = [
+    waiting_requests = [
         chat["request"]
         for chat in chats_without_group
         if chat["request"] and chat["request"]["state"] == WAITING
@@ -496,9 +499,9 @@ async def _show(view: View, *, values: SentForm | None = None) -> Response:
     return view.render(
         "groups.html",
         rows=rows,
-        calling=sorted(calling, key=itemgetter("number")),
+        calling=sorted(waiting_requests, key=itemgetter("number")),
         # The chats without a group whose request does not wait for a decision.
-        seen=[chat for chat in chats_without_group if chat["request"] not in calling],
+        seen=[chat for chat in chats_without_group if chat["request"] not in waiting_requests],
         given=typed_values,
         every=values is not None and values.is_set("every"),
     )
