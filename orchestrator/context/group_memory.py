@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from pydantic import ValidationError
 from agent_runner.wire import context_tools as wire
 from agent_runner.wire.mailbox import Reply
 from orchestrator.base.clock import Clock
+from orchestrator.base.dirfd import remove_tree
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.redaction import redact
 from orchestrator.base.tables import counted, short
@@ -257,7 +257,7 @@ class GroupMemory:
             BadSearch: `about` is no id, and its terms cannot be searched for.
             NothingRemembered: nothing matches.
             TooMuchToForget: more than `MAX_AT_ONCE` items, messages and lines of notes and archives match.
-            ContextBusy, OSError: a file cannot be written now.
+            ContextBusy, OSError: a file cannot be written or deleted now.
         """
         now_ms, folder = self._clock.now_ms(), group.folder
         await self._recorder.catch_up(folder)
@@ -283,14 +283,15 @@ class GroupMemory:
         # Notices that are over are forgotten, too, but were not counted above: `show` does not list them,
         # so nobody could know why it was too much.
         removed_items += [item for item in matching_notices if item not in removed_items]
+        # The undo copies of the files contain the texts too. They are first: if they cannot be deleted, the
+        # same request still finds everything.
+        await asyncio.to_thread(delete_undo_copies, self._home, folder)
         # Files before rows: after a crash in between, the same request still finds the rows.
         counts = Counter(item.kind for item in removed_items if item.kind != "note")
         counts["message"] += len(matching_messages)
         # For the reply, a line that is in several note files counts each time that it is removed.
         counts["note"] += await asyncio.to_thread(self._forget_notes, notes, selection)
         await asyncio.to_thread(_forget_context, self._recorder.manager(folder), selection, now_ms=now_ms)
-        # The undo copies of the files contain the texts too.
-        await asyncio.to_thread(shutil.rmtree, self._home / UNDO / folder, ignore_errors=True)
         async with self._database.transaction() as tx:
             await _forget_rows(tx, group, selection, removed_items, matching_messages, now_ms=now_ms)
             await turn_effects.forget(tx, folder)
@@ -519,6 +520,17 @@ async def _board_counts(tx: Tx, folder: Folder) -> dict[str, int]:
         "tasks": len(await board_tasks.on_board(tx, folder)),
         "reminders": len(await board_notifications.reminders(tx, folder)),
     }
+
+
+def delete_undo_copies(home: Path, folder: Folder) -> None:
+    """Delete all copies of a group's files for undoing turns. Blocks.
+
+    Raises:
+        OSError: a copy cannot be deleted.
+    """
+    copies = home / UNDO / folder
+    if copies.exists():
+        remove_tree(copies)
 
 
 def _forget_context(manager: ContextManager, selection: ItemSelection, *, now_ms: int) -> None:

@@ -13,7 +13,6 @@ import asyncio
 import errno
 import os
 import re
-import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
@@ -29,7 +28,7 @@ from orchestrator.base.event_bus import EventBus
 from orchestrator.base.redaction import GONE, redact
 from orchestrator.context import removal_texts
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.context.group_memory import texts_in, with_json_texts
+from orchestrator.context.group_memory import delete_undo_copies, texts_in, with_json_texts
 from orchestrator.context.models import Context
 from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.workflow import AiSession, Plan, PlanTask, Workflow
@@ -37,7 +36,6 @@ from orchestrator.domain.errors import ContextBusy, StoreError
 from orchestrator.domain.values import ChatJid, Folder, Group, Message, TurnId, TurnState
 from orchestrator.groups import attachments, memory_templates, owner, people, person_names, roles, settings
 from orchestrator.groups.roles import Permission
-from orchestrator.home.directory import UNDO
 from orchestrator.store import audit
 from orchestrator.store.board import knowledge as board_knowledge
 from orchestrator.store.board import questions as board_questions
@@ -522,11 +520,11 @@ def _forget_files(home: Path, manager: ContextManager, facts: RemovalFacts, *, n
     """Remove a person from the files of a group, and return what was removed. Blocks.
 
     These are the stored context, archives of conversations, and files that came with messages. All copies of
-    the group's files for undoing turns are deleted, as far as possible. Notes that the agent wrote are not
-    changed: the report counts their lines with the person's name. A second call changes nothing.
+    the group's files for undoing turns are deleted. Notes that the agent wrote are not changed: the report
+    counts their lines with the person's name. A second call changes nothing.
 
     Raises:
-        ContextBusy, OSError: a file cannot be written now.
+        ContextBusy, OSError: a file cannot be written or deleted now.
     """
     report, folder = RemovalReport(), facts.group.folder
     _forget_in_context(manager, facts, report, now_ms=now_ms)
@@ -544,7 +542,7 @@ def _forget_files(home: Path, manager: ContextManager, facts: RemovalFacts, *, n
         report.lines_by_file |= _lines_with_name(memory_templates.shown_name(name), text, facts)
     report.counts["file"] += _delete_attachments(home, folder, facts.files)
     # The undo copies of the files contain the texts too.
-    shutil.rmtree(home / UNDO / folder, ignore_errors=True)
+    delete_undo_copies(home, folder)
     return report
 
 

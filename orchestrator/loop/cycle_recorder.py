@@ -235,7 +235,7 @@ class CycleRecorder:
                     cycle.id,
                     raw=_short(tag.next or tag.at or ""),
                     reason=tag.reason,
-                    asked_ms=interval.ms,
+                    asked_ms=interval.stored_ms,
                     is_soonest=interval.is_soonest,
                 )
             if tag.warnings:
@@ -304,7 +304,9 @@ class CycleRecorder:
             CycleState(
                 outcome=outcome,
                 auto_ms=loop.auto_ms,
-                sleep_request=_sleep_request_of(cycle) if turn.state is TurnState.ANSWERED else None,
+                sleep_request=_sleep_request_of(cycle, ended_ms=ended_ms)
+                if turn.state is TurnState.ANSWERED
+                else None,
                 soonest_streak=loop.soonest_streak,
                 caps=cap_count,
                 self_wakes=await cycles.self_set_starts(
@@ -427,11 +429,13 @@ def _is_for(wake: WakeRequest, turn: Turn) -> bool:
     return wake.kind in (HEARTBEAT, CRON)  # a scheduled task: turns of the worker are no cycles
 
 
-def _sleep_request_of(cycle: Cycle) -> SleepRequest | None:
-    """Return the sleep that the agent requested in a cycle; None if it requested none."""
+def _sleep_request_of(cycle: Cycle, *, ended_ms: int) -> SleepRequest | None:
+    """Return the sleep that the agent requested in a cycle, from its end on; None if it requested none."""
     if cycle.schedule_raw is None or cycle.schedule_asked_ms is None:
         return None
-    interval = RequestedInterval(ms=cycle.schedule_asked_ms, is_soonest=cycle.is_soonest)
+    interval = wake_policy.stored_interval(
+        cycle.schedule_asked_ms, is_soonest=cycle.is_soonest, ended_ms=ended_ms
+    )
     return SleepRequest(interval=interval, raw=cycle.schedule_raw, reason=cycle.schedule_reason)
 
 

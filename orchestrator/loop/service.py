@@ -49,7 +49,8 @@ class BadWake(BadRequest):
 class WakeSetting:
     """The reply to an agent that set its next wake.
 
-    `applied_ms` is the sleep after the turn; `is_bounded`: whether it differs from the requested one.
+    `applied_ms` is the sleep after the turn, or from now to a clock time; `is_bounded`: whether it differs
+    from the requested one.
     """
 
     applied_ms: int
@@ -159,8 +160,8 @@ async def set_next_wake(
 ) -> WakeSetting:
     """Record when an agent wants to wake next, and return the reply to it.
 
-    The span counts from the end of its present turn; for a clock time it is the span from now. The request
-    replaces an earlier one of the same turn.
+    A span counts from the end of its present turn; a clock time is that moment, whenever the turn ends. The
+    request replaces an earlier one of the same turn.
 
     Args:
         tx: the transaction.
@@ -192,16 +193,18 @@ async def set_next_wake(
         cycle.id,
         raw=raw,
         reason=" ".join(reason.split())[:MAX_REASON_CHARS],
-        asked_ms=interval.ms,
+        asked_ms=interval.stored_ms,
         is_soonest=interval.is_soonest,
     )
     applied_ms = wake_policy.clamp(interval, rules)
     is_bounded = not interval.is_soonest and applied_ms != interval.ms
     shortest, longest = format_span(rules.min_ms), format_span(rules.max_ms)
     bounds = f" You asked for {format_span(interval.ms)}; it is {shortest} to {longest}."
+    sleep = format_span(applied_ms)
+    is_moment = interval.at_ms is not None and not is_bounded
+    after_sleep = f"in {sleep}" if is_moment else f"{sleep} after this turn"
     return WakeSetting(
         applied_ms=applied_ms,
         is_bounded=is_bounded,
-        text=f"You wake {format_span(applied_ms)} after this turn, or when something happens."
-        + (bounds if is_bounded else ""),
+        text=f"You wake {after_sleep}, or when something happens." + (bounds if is_bounded else ""),
     )

@@ -658,6 +658,28 @@ async def test_files_that_cannot_be_reached_are_not_taken_for_deleted(
     assert not (house.home / "groups" / FAMILY / "attachments" / "mina.jpg").exists()
 
 
+async def test_copies_for_undoing_that_cannot_be_deleted_are_tried_again_before_it_is_done(
+    house: ForgetHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete = os.unlink
+
+    def refuse(path: str | Path, *, dir_fd: int | None = None) -> None:
+        if Path(path).name == "content.md":
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        delete(path, dir_fd=dir_fd)
+
+    await house.tell("forget me")
+    await house.tell("yes, forget me")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refuse)
+        await house.deletions.sweep()
+    assert await house.due() == 1
+    assert "could not forget you yet" in (await house.harness.outgoing())[-1].text
+    await house.deletions.sweep()
+    assert await house.due() == 0
+    assert not (house.home / "data" / "undo" / FAMILY).exists()
+
+
 async def test_the_owner_has_somebody_forgotten_by_address(house: ForgetHouse) -> None:
     async with house.harness.database.transaction() as tx:
         person = await person_removal.request_by_owner(tx, FAMILY, MINA, by="console", now_ms=1)

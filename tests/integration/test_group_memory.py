@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -256,6 +257,28 @@ async def test_what_cannot_be_forgotten_is_refused(
     assert (refused.ok, refused.code) == (False, code)
     assert filled.notes.read_text() == NOTES
     assert before.count("jazz") == (await filled.everything()).count("jazz")
+
+
+async def test_nothing_is_forgotten_while_copies_for_undoing_cannot_be_deleted(
+    filled: MemoryHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = filled.home / "data" / "undo" / FAMILY
+    copies.mkdir(parents=True)
+    (copies / "content.md").write_text("jazz")
+    delete = os.unlink
+
+    def refuse(path: str | Path, *, dir_fd: int | None = None) -> None:
+        if Path(path).name == "content.md":
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        delete(path, dir_fd=dir_fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refuse)
+        refused = await filled.memory("forget", "jazz")
+    assert (refused.ok, refused.code) == (False, "disk")
+    assert filled.notes.read_text() == NOTES
+    assert (await filled.memory("forget", "jazz")).ok
+    assert not copies.exists()
 
 
 async def test_a_link_in_place_of_the_notes_is_neither_read_nor_written(filled: MemoryHouse) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -610,3 +611,24 @@ async def test_a_logout_says_what_the_homeserver_did(
         login._write_login(tmp_path, ANDY.model_copy(update={"homeserver": address}))
         assert (await login.log_out(tmp_path)).endswith(sentence)
     assert login.read_login(tmp_path) is None
+
+
+@pytest.mark.parametrize("stored", [ANDY.model_dump_json(), "{"])
+async def test_a_logout_names_the_keys_that_cannot_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: str
+) -> None:
+    keys = tmp_path / login.CRYPTO / "@andy:x_D.db"
+    keys.parent.mkdir(parents=True)
+    keys.write_bytes(b"keys")
+    (tmp_path / login.LOGIN).write_text(stored)
+    delete = os.unlink
+
+    def refuse(path: str | Path, *, dir_fd: int | None = None) -> None:
+        if Path(path).name == keys.name:
+            raise PermissionError("Operation not permitted")
+        delete(path, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    text = await login.log_out(tmp_path)
+    assert not (tmp_path / login.LOGIN).exists()
+    assert text.endswith(f"The keys of its encrypted rooms cannot be deleted: delete {keys.parent} yourself.")

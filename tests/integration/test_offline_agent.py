@@ -312,6 +312,25 @@ async def test_a_time_that_cannot_be_is_refused_without_asking_the_host(open_cha
         assert chat.harness.commands == []
 
 
+async def test_a_span_before_an_event_that_is_too_long_is_refused_as_that_and_another_time_is_asked_for(
+    open_chat: Open,
+) -> None:
+    async with open_chat() as chat:
+        answer = await chat.say("remind me 999 weeks before the meeting at 3pm")
+        assert answer.startswith("That is more than ten years away: too far for me. When, then?")
+        assert chat.harness.commands == []
+        assert "14:30" in await chat.say("today at 2:30pm")
+        set_for = [one.at for one in chat.harness.commands if isinstance(one, SetReminder)]
+        assert set_for == ["2026-11-22T14:30:00+09:00"]
+
+
+async def test_no_minutes_before_an_event_is_the_time_of_the_event(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await chat.say("remind me 0 minutes before the meeting at 3pm")
+        set_for = [one.at for one in chat.harness.commands if isinstance(one, SetReminder)]
+        assert set_for == ["2026-11-22T15:00:00+09:00"]
+
+
 async def test_a_refusal_of_the_host_is_told_as_it_is(open_chat: Open) -> None:
     async with open_chat() as chat:
         chat.harness.refusal = "There are 500 reminders already: cancel some first."

@@ -52,6 +52,18 @@ def test_what_is_counted_is_told_as_prometheus_reads_it() -> None:
     assert told[frozenset({"andy_containers", "idle"})] == 2
 
 
+def test_each_help_text_is_understood_without_those_of_other_metrics() -> None:
+    figures = MetricFigures(used={}, turns={}, outbox={}, containers={}, proxy_refusals={})
+    families = text_string_to_metric_families(exposition(figures).decode())
+    texts = {family.name: family.documentation for family in families}
+    assert texts["andy_model_cost_usd"] == "What the model's answers cost in dollars, about."
+    assert texts["andy_turns_open"] == "Turns that have not ended."
+    assert (
+        texts["andy_foresight_wasted_cpu_seconds"]
+        == "Processor time of containers started ahead in vain, about."
+    )
+
+
 def test_nothing_yet_is_no_error() -> None:
     told = samples(MetricFigures(used={}, turns={}, outbox={}, containers={}, proxy_refusals={}))
     assert told[frozenset({"andy_turns_total", "answered"})] == 0

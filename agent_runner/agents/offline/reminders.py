@@ -181,12 +181,19 @@ class Reminders(RequestHandler):
     def _before(self, event_time: Instant | times.Duration | Recurrence) -> times.Reading:
         """Return the time that is earlier than an event's time by the span in the slot `before`.
 
-        It replaces the event's time in the slot `when`, and `before` is emptied. Raises `AnswerNow` for a
-        repeating event, or, with the same sentence, for words that are no span.
+        It replaces the event's time in the slot `when`, and `before` is emptied. A refusal if the words are
+        no span or one that is too long. Raises `AnswerNow` for a repeating event.
         """
-        span = self.context.read_span(self.slot("before"))
-        if isinstance(event_time, Recurrence) or not isinstance(span, times.Duration):
+        if isinstance(event_time, Recurrence):
             raise AnswerNow(self.say("repeat_limited"))
+        span = self.context.read_span(self.slot("before"))
+        if not isinstance(span, times.Duration):
+            # Emptied, because the answer to the question after a refusal is the time of the reminder itself.
+            self.parsed = self.parsed.having(before="")
+            if not isinstance(span, TimeRefusal):
+                return TimeRefusal(reason=Reason.NO_TIME)
+            # A span from now is past only if it is zero: then the reminder comes at the time of the event.
+            return event_time if span.reason is Reason.PAST else span
         # Days keep the time of day, also over a change of the clocks; hours are counted as time passes.
         day = event_time.at - timedelta(days=span.days)
         at = (day.astimezone(UTC) - span.elapsed).astimezone(self.context.zone)

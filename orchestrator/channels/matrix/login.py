@@ -277,27 +277,40 @@ async def log_out(home: Path) -> str:
     try:
         login = await asyncio.to_thread(read_login, home)
     except ChannelDown:
-        await asyncio.to_thread(_delete_login, home)
-        return f"The login cannot be read and is deleted here: end the session '{DEVICE}' at its server."
+        keys_advice = await asyncio.to_thread(_delete_login, home)
+        return (
+            f"The login cannot be read and is deleted here: end the session '{DEVICE}' at its server."
+            + keys_advice
+        )
     if login is None:
         return "Nobody was logged in."
     failure = await _log_out_at_server(login)
-    await asyncio.to_thread(_delete_login, home)
+    keys_advice = await asyncio.to_thread(_delete_login, home)
     if failure is None:
-        return f"{login.user_id} is logged out."
-    return f"The login is deleted here; {login.homeserver} {failure}: end the session '{DEVICE}' there."
+        return f"{login.user_id} is logged out.{keys_advice}"
+    return (
+        f"The login is deleted here; {login.homeserver} {failure}: end the session '{DEVICE}' there."
+        + keys_advice
+    )
 
 
-def _delete_login(home: Path) -> None:
+def _delete_login(home: Path) -> str:
     """Delete the stored login and, if possible, its keys. Blocks.
 
-    Raises `ChannelDown` when the login cannot be deleted.
+    Return a sentence, after a blank, about keys that cannot be deleted; empty if none are left. Raises
+    `ChannelDown` when the login cannot be deleted.
     """
     try:
         (home / LOGIN).unlink(missing_ok=True)
     except OSError as error:
         raise ChannelDown(f"The Matrix login {home / LOGIN} cannot be deleted ({_reason(error)}).") from error
     shutil.rmtree(home / FOLDER, ignore_errors=True)
+    keys = home / CRYPTO
+    return (
+        f" The keys of its encrypted rooms cannot be deleted: delete {keys} yourself."
+        if keys.exists()
+        else ""
+    )
 
 
 async def _log_out_at_server(login: MatrixLogin) -> str | None:

@@ -36,7 +36,9 @@ class Cycle:
     """The words of the request; None if the agent made none."""
     schedule_reason: str
     schedule_asked_ms: int | None
-    """The sleep that the words ask for, in milliseconds; None for none, or the soonest."""
+    """The sleep that the words ask for, in milliseconds, or the moment, in epoch milliseconds; see
+    `wake_policy.stored_interval`. None if the agent made no request.
+    """
     is_soonest: bool
     schedule_applied_ms: int | None
     """The sleep that follows, in milliseconds; None if the loop does not wake by itself."""
@@ -94,8 +96,9 @@ async def note_wake_request(
 ) -> None:
     """Store when the agent wants to wake next, in place of its earlier wish in this cycle.
 
-    `raw` is the wish as the agent wrote it, `asked_ms` the sleep until then in milliseconds. `is_soonest`
-    says that this is the shortest possible sleep. A cycle that has ended is left unchanged.
+    `raw` is the wish as the agent wrote it, `asked_ms` the sleep until then in milliseconds, or the moment in
+    epoch milliseconds. `is_soonest` says that this is the shortest possible sleep. A cycle that has ended is
+    left unchanged.
     """
     await tx.execute(
         """

@@ -150,7 +150,7 @@ def _families(figures: MetricFigures) -> list[Metric]:
         _gauge("andy_model_refused", "Whether the model service refuses for good.", refused, "cause"),
         _gauge("andy_turns_in_outage", "Turns that wait for an outage to end.", waiting, "cause"),
         _counter("andy_turns", "Turns that have ended.", "outcome", ended),
-        _gauge("andy_turns_open", "Turns that have not.", still_open),
+        _gauge("andy_turns_open", "Turns that have not ended.", still_open),
         _gauge("andy_outbox", "Messages to chats.", figures.outbox),
         _gauge("andy_notices", "Notices to agents.", figures.notices),
         _gauge("andy_containers", "Containers that live.", figures.containers),
@@ -193,7 +193,9 @@ def _started_ahead(figures: ForesightFigures) -> list[Metric]:
         _counter("andy_foresight_hits", "Containers started ahead that were given a turn.", "sign", hits),
         _counter("andy_foresight_misses", "Containers started ahead in vain.", "sign", misses),
         CounterMetricFamily(
-            wasted, "Processor time of those in vain, about.", value=figures.wasted_cpu_seconds
+            wasted,
+            "Processor time of containers started ahead in vain, about.",
+            value=figures.wasted_cpu_seconds,
         ),
     ]
 
@@ -224,7 +226,8 @@ def _cost(figures: MetricFigures) -> Metric:
     """Return the counter of what the model's answers cost in dollars, by group and kind of turn."""
     from prometheus_client.core import CounterMetricFamily
 
-    family = CounterMetricFamily("andy_model_cost_usd", "What they cost, about.", labels=["group", "kind"])
+    text = "What the model's answers cost in dollars, about."
+    family = CounterMetricFamily("andy_model_cost_usd", text, labels=["group", "kind"])
     for share, sums in figures.used.items():
         dollars = sums.cost_nano_usd / 1e9  # stored in billionths
         family.add_metric([share.folder, share.kind or NO_TURN], dollars)

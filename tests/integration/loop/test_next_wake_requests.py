@@ -255,6 +255,41 @@ async def test_bt_05_the_tool_sets_the_next_wake_and_tells_what_it_is(due):
     assert (cycle.schedule_raw, cycle.schedule_reason, cycle.outcome) == ("10h", "over night", "noop")
 
 
+async def test_a_time_of_the_clock_is_that_time_however_long_the_turn_goes_on(due):
+    await due.look()
+    turn = await due.start()
+    setting = await set_wake(due, "11:00")
+    assert (setting.applied_ms, setting.is_bounded) == (HOUR, False)
+    assert setting.text == "You wake in 1 h, or when something happens."
+    due.set("10:20:00")
+    await due.end(turn, SILENT)
+
+    assert await due.next_wake() == "11:00:00"
+    (event,) = await due.events("schedule")
+    assert (event["applied_ms"], event["bounded"]) == (40 * MINUTE, False)
+
+
+async def test_a_time_of_the_clock_that_passes_during_the_turn_comes_after_the_shortest_sleep(due):
+    await due.look()
+    turn = await due.start()
+    await set_wake(due, "10:10")
+    due.set("10:20:00")
+    await due.end(turn, SILENT)
+
+    assert await due.next_wake() == "10:22:00"
+
+
+async def test_a_time_of_the_clock_beyond_the_longest_sleep_comes_that_long_after_the_turn(due):
+    await due.look()
+    turn = await due.start()
+    setting = await set_wake(due, "20:00")
+    assert setting.text.startswith("You wake 4 h after this turn, or when something happens. ")
+    due.set("10:20:00")
+    await due.end(turn, SILENT)
+
+    assert await due.next_wake() == "14:20:00"
+
+
 async def test_bt_05_a_tag_after_the_tool_counts(due):
     await due.look()
     turn = await due.start()
