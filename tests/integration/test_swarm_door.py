@@ -560,4 +560,4 @@ def test_one_container_makes_ten_connections_a_second_after_as_many_at_once_as_i
     assert pace.wait_seconds("a", 10.0) == 0.0, "it has waited"
     for peer in range(2 * gate.MAX_PACES):
         pace.wait_seconds(str(peer), 1000.0 + peer)
-    assert len(pace._due) <= gate.MAX_PACES + 1
+    assert len(pace._last_begin) <= gate.MAX_PACES + 1

@@ -138,16 +138,16 @@ class WorkerLoop:
         revision, all_groups, boards = await self._database.read(self._boards_to_compare)
         groups_by_folder = {group.folder: group for group in all_groups}
         has_failed = False
-        for board in boards:
+        for dashboard in boards:
             # A dashboard whose group is gone has no zone to compare with, and is left alone.
-            group = groups_by_folder.get(board.folder)
+            group = groups_by_folder.get(dashboard.folder)
             try:
-                if group is not None and self._ports.hours_of(group).zone.key != board.zone:
-                    await self._follow_zone(board.folder)
+                if group is not None and self._ports.hours_of(group).zone.key != dashboard.zone:
+                    await self._follow_zone(dashboard.folder)
             except StoreError:  # then no other dashboard can be written, either
                 raise
             except Exception:
-                log.exception("Worker Agent: a time zone cannot be followed", group=board.folder)
+                log.exception("Worker Agent: a time zone cannot be followed", group=dashboard.folder)
                 has_failed = True
         # After a failure, all are compared again at the next pass.
         if not has_failed:

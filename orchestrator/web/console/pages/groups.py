@@ -240,7 +240,7 @@ async def undo_path(tx: Tx, folder: str, at_ms: int) -> str:
 
 
 async def put_back(view: View, _: SentForm) -> Response:
-    """Undo the numbered change of a group, both of which the address names, and those made with it in one step.
+    """Undo a change of a group, by the folder and number in the address, and those made with it in one step.
 
     If that is refused, the change is shown with the reason.
     """
