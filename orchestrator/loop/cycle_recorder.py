@@ -235,7 +235,8 @@ class CycleRecorder:
                     cycle.id,
                     raw=_short(tag.next or tag.at or ""),
                     reason=tag.reason,
-                    asked_ms=interval.stored_ms,
+                    asked_ms=interval.ms,
+                    at_ms=interval.at_ms,
                     is_soonest=interval.is_soonest,
                 )
             if tag.warnings:
@@ -433,9 +434,10 @@ def _sleep_request_of(cycle: Cycle, *, ended_ms: int) -> SleepRequest | None:
     """Return the sleep that the agent requested in a cycle, from its end on; None if it requested none."""
     if cycle.schedule_raw is None or cycle.schedule_asked_ms is None:
         return None
-    interval = wake_policy.stored_interval(
-        cycle.schedule_asked_ms, is_soonest=cycle.is_soonest, ended_ms=ended_ms
-    )
+    at_ms = cycle.schedule_at_ms
+    # A moment may have passed meanwhile; the sleep is negative then, and the shortest one applies.
+    sleep_ms = cycle.schedule_asked_ms if at_ms is None else at_ms - ended_ms
+    interval = RequestedInterval(ms=sleep_ms, is_soonest=cycle.is_soonest, at_ms=at_ms)
     return SleepRequest(interval=interval, raw=cycle.schedule_raw, reason=cycle.schedule_reason)
 
 

@@ -193,7 +193,8 @@ async def set_next_wake(
         cycle.id,
         raw=raw,
         reason=" ".join(reason.split())[:MAX_REASON_CHARS],
-        asked_ms=interval.stored_ms,
+        asked_ms=interval.ms,
+        at_ms=interval.at_ms,
         is_soonest=interval.is_soonest,
     )
     applied_ms = wake_policy.clamp(interval, rules)

@@ -84,11 +84,6 @@ class RequestedInterval:
     at_ms: int | None = None
     """The requested moment, in epoch milliseconds; None for a span, which counts from the turn's end."""
 
-    @property
-    def stored_ms(self) -> int:
-        """Return the one number from which `stored_interval` makes the request: the moment or the span."""
-        return self.ms if self.at_ms is None else self.at_ms
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SleepRequest:
@@ -160,17 +155,6 @@ def read_clock(text: str, *, now_ms: int, zone: ZoneInfo) -> RequestedInterval |
             return RequestedInterval(ms=at_ms - now_ms, at_ms=at_ms)
         case _:
             return None
-
-
-def stored_interval(stored_ms: int, *, is_soonest: bool, ended_ms: int) -> RequestedInterval:
-    """Return the sleep that an agent has requested, counted from the end of its turn, in epoch milliseconds.
-
-    `stored_ms` is the request's `stored_ms`. The sleep until a moment that passed meanwhile is negative.
-    """
-    # No span is longer than `when.FURTHEST`, ten years, and each present moment is later than 1980.
-    if timedelta(milliseconds=stored_ms) <= when.FURTHEST:
-        return RequestedInterval(ms=stored_ms, is_soonest=is_soonest)
-    return RequestedInterval(ms=stored_ms - ended_ms, at_ms=stored_ms)
 
 
 def clamp(interval: RequestedInterval, rules: WakePolicy = RULES) -> int:

@@ -415,7 +415,9 @@ async def test_what_the_host_recorded_of_board_and_loop_loses_them(house: Forget
         turn = await turns.get(tx, turn_id)
         assert turn is not None
         loop_cycle = await cycles.begin(tx, turn, set_by=None, now_ms=1)
-        await cycles.note_wake_request(tx, loop_cycle, raw="30m", reason=SECRET, asked_ms=1, is_soonest=False)
+        await cycles.note_wake_request(
+            tx, loop_cycle, raw="30m", reason=SECRET, asked_ms=1, at_ms=None, is_soonest=False
+        )
 
     await house.forget()
 

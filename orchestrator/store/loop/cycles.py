@@ -36,9 +36,9 @@ class Cycle:
     """The words of the request; None if the agent made none."""
     schedule_reason: str
     schedule_asked_ms: int | None
-    """The sleep that the words ask for, in milliseconds, or the moment, in epoch milliseconds; see
-    `wake_policy.stored_interval`. None if the agent made no request.
-    """
+    """The sleep that the words ask for, in milliseconds from the request on; None if there is none."""
+    schedule_at_ms: int | None
+    """The moment that the words name, in epoch milliseconds; None for a span, which counts from the end."""
     is_soonest: bool
     schedule_applied_ms: int | None
     """The sleep that follows, in milliseconds; None if the loop does not wake by itself."""
@@ -92,20 +92,21 @@ async def note_triggers(tx: Tx, cycle_id: int, triggers: Sequence[str]) -> None:
 
 
 async def note_wake_request(
-    tx: Tx, cycle_id: int, *, raw: str, reason: str, asked_ms: int, is_soonest: bool
+    tx: Tx, cycle_id: int, *, raw: str, reason: str, asked_ms: int, at_ms: int | None, is_soonest: bool
 ) -> None:
     """Store when the agent wants to wake next, in place of its earlier wish in this cycle.
 
-    `raw` is the wish as the agent wrote it, `asked_ms` the sleep until then in milliseconds, or the moment in
-    epoch milliseconds. `is_soonest` says that this is the shortest possible sleep. A cycle that has ended is
-    left unchanged.
+    `raw` is the wish as the agent wrote it, `asked_ms` the sleep until then in milliseconds, and `at_ms` the
+    moment, in epoch milliseconds, if it names one. `is_soonest` says that this is the shortest possible
+    sleep. A cycle that has ended is left unchanged.
     """
     await tx.execute(
         """
-        UPDATE cycles SET schedule_raw = ?, schedule_reason = ?, schedule_asked_ms = ?, is_soonest = ?
+        UPDATE cycles SET schedule_raw = ?, schedule_reason = ?, schedule_asked_ms = ?, schedule_at_ms = ?,
+            is_soonest = ?
         WHERE id = ? AND ended_ms IS NULL
         """,
-        (raw, reason, asked_ms, is_soonest, cycle_id),
+        (raw, reason, asked_ms, at_ms, is_soonest, cycle_id),
     )
 
 
