@@ -292,6 +292,10 @@ def recover(home: Home) -> RestoreRecord | None:
             error="" if is_asked else "It was interrupted. Nothing was changed.",
         )
         write_record(home, record)
+    if record is None:
+        # One that cannot be read counts as none only without a stage, and the next restore makes one.
+        with suppress(OSError):
+            home.restore_file.unlink(missing_ok=True)
     Stage(home).clear()
     # A write of the record that was killed leaves such a file.
     for partial in home.data.glob(f".{home.restore_file.name}.*.partial"):

@@ -67,34 +67,40 @@ class EventNotices:
     async def _queue(self, tx: Tx, followed: FollowedEvent, *, now_ms: int) -> None:
         """Queue the message before an event, unless it was queued before for the same start of the event.
 
-        Do nothing if the group is gone, or got `MAX_NOTICES_A_DAY` messages about the series. For the first
-        event above `MAX_CALENDAR_NOTICES_A_DAY`, the message says that others are left out. As long as the
-        event has not begun, this is called again.
+        Do nothing if the group is gone, or got `MAX_NOTICES_A_DAY` messages about the series. After
+        `MAX_CALENDAR_NOTICES_A_DAY` messages about the calendar, one more says that others are left out. As
+        long as the event has not begun, this is called again.
         """
         group = await groups.by_folder(tx, followed.calendar.folder)
         if group is None:
             return
         # By its name: a calendar that is followed again, such as with another password, gets a new id. The
         # start is part of the key, because an event that was moved is announced again.
-        calendar = f"calendar:{followed.calendar.folder}:{followed.calendar.name}:"
+        name = f"{followed.calendar.folder}:{followed.calendar.name}:"
+        calendar = f"calendar:{name}"
         series = f"{calendar}{followed.event.id}:"
         key = f"{series}{followed.event.start_ms}"
         # Older versions had the calendar's id in the key: what they announced is not announced again.
         old_key = f"calendar:{followed.calendar.id}:{followed.event.id}:{followed.event.start_ms}"
         if await outbox.by_key(tx, old_key) is not None or await outbox.by_key(tx, key) is not None:
             return
-        in_series, in_calendar = [
+        # The text about the limit has a prefix of its own, or it would take the place of an event.
+        limit = f"calendar-limit:{name}"
+        in_series, in_calendar, about_limit = [
             await outbox.count_with_key(tx, group.folder, prefix, since_ms=now_ms - DAY_MS, now_ms=now_ms)
-            for prefix in (series, calendar)
+            for prefix in (series, calendar, limit)
         ]
-        if in_series >= MAX_NOTICES_A_DAY or in_calendar > MAX_CALENDAR_NOTICES_A_DAY:
+        if in_series >= MAX_NOTICES_A_DAY:
             return
         text = _text(followed, self._host.zone_of(group), now_ms=now_ms)
-        if in_calendar == MAX_CALENDAR_NOTICES_A_DAY:
+        if in_calendar >= MAX_CALENDAR_NOTICES_A_DAY:
+            if about_limit:
+                return
             text = (
                 f"📅 I announce at most {MAX_CALENDAR_NOTICES_A_DAY} events of '{followed.calendar.name}'"
                 " in 24 hours, and leave out the others."
             )
+            key = f"{limit}{now_ms}"
         await outbox.add(
             tx,
             chat_jid=group.jid,

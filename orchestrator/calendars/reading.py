@@ -57,7 +57,7 @@ def read(body: bytes, *, zone: ZoneInfo, first: date, days: int) -> list[Calenda
     XML of CalDAV. `zone` applies to times without one, and to the start of whole days.
 
     Raises:
-        NotACalendar: `body` is neither.
+        NotACalendar: `body` is neither, or has more events that repeat than can be read in the time.
     """
     since = datetime(first.year, first.month, first.day, tzinfo=zone)
     until = since + days * DAY
@@ -111,9 +111,12 @@ def _between(all_series: Iterable[Any], since: datetime, until: datetime) -> Ite
     """Yield the events between two times; each repetition of an event is an event of its own.
 
     Of a series that has more than `MAX_EVENTS_A_SERIES`, some later ones may be missing. A series that cannot
-    be read, or takes too long, is left out.
+    be read, or takes too long, is left out; so are the last ones if such series have used up the time.
+
+    Raises:
+        NotACalendar: the time is used up by many series of which none takes too long.
     """
-    seconds_left = REPEATING_SECONDS
+    seconds_left, has_slow_one = REPEATING_SECONDS, False
     # From the end of the list, so first those that come once: none that takes too long costs one of them.
     waiting = sorted(all_series, key=_is_repeated, reverse=True)
     while waiting and seconds_left > REPEATING_SECONDS * SERIES_SHARE:
@@ -124,10 +127,14 @@ def _between(all_series: Iterable[Any], since: datetime, until: datetime) -> Ite
                 events = _earliest(series, since, until)
         except MemoryError:
             raise  # the text may be valid, and is too large for this process
+        except _TakesTooLong:
+            events, has_slow_one = [], True
         except Exception:  # noqa: BLE001 - whatever one series has: the others are read without it
             events = []
         seconds_left -= time.process_time() - began
         yield from events
+    if waiting and not has_slow_one:
+        raise NotACalendar("it takes too long to read: it has too many events that repeat")
 
 
 def _earliest(series: Any, since: datetime, until: datetime) -> list[Any]:

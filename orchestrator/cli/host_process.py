@@ -125,7 +125,7 @@ def announce_migration(path: Path) -> None:
     migration = database.migration_ahead(path)
     if migration is not None:
         old_version, new_version = migration.stored_version, migration.newest_version
-        copy = database.copy_before(path, new_version)
+        copy = database.copy_before(path, old_version, new_version)
         say_aside(
             f"The database goes from version {old_version} to {new_version}; a copy of the old one is {copy}."
         )

@@ -81,8 +81,10 @@ class Scheduler:
             async with self._database.transaction() as tx:
                 if is_set_back:
                     await due_tasks.follow_clock(tx, now_ms=now_ms)
-                    await approvals.follow_clock(tx, now_ms=now_ms)
-                    await access_requests.follow_clock(tx, now_ms=now_ms)
+                    # Read again: while this waited for the transaction, the owner may have decided something.
+                    corrected_ms = self._clock.now_ms()
+                    await approvals.follow_clock(tx, now_ms=corrected_ms)
+                    await access_requests.follow_clock(tx, now_ms=corrected_ms)
                 fired = await due_tasks.fire_due(tx, now_ms=now_ms)
                 # After the due tasks were queued: those were due by the old zone.
                 await due_tasks.follow_zones(tx, self._zone_of, now_ms=now_ms)

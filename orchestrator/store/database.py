@@ -585,9 +585,18 @@ def migration_ahead(path: Path) -> PendingMigration | None:
     return PendingMigration(version, newest_version) if 0 < version < newest_version else None
 
 
-def copy_before(path: Path, version: int) -> Path:
-    """Return the path of the copy that is made before a database is migrated to a version."""
-    return path.with_name(f"{path.stem}.before-v{version}.db")
+def copy_before(path: Path, version: int, newest_version: int) -> Path:
+    """Return the path of the copy that is made before a database is migrated from a version to the newest.
+
+    A copy of an earlier version keeps its name: if an upgrade fails halfway and is tried again, only that one
+    can the earlier Andy still open. Then the new one has another name.
+    """
+    copy = path.with_name(f"{path.stem}.before-v{newest_version}.db")
+    return (
+        copy.with_name(f"{path.stem}.v{version}-before-v{newest_version}.db")
+        if _is_older(copy, version)
+        else copy
+    )
 
 
 def _version(connection: sqlite3.Connection) -> int:
@@ -617,10 +626,8 @@ def _migrate_locked(connection: sqlite3.Connection, path: Path) -> None:
     version, newest_version = _version(connection), len(migrations())
     _refuse_version(path, version, newest_version=newest_version)
     pending_scripts = migrations()[version:]
-    copy = copy_before(path, newest_version)
-    # An upgrade that failed halfway has made a copy already: only that one can the earlier Andy still open.
-    if pending_scripts and version and not _is_older(copy, version):
-        _back_up(connection, copy)
+    if pending_scripts and version:
+        _back_up(connection, copy_before(path, version, newest_version))
     for number, script in enumerate(pending_scripts, start=version + 1):
         try:
             # The version changes in the transaction of its script: a crash leaves both as they were.

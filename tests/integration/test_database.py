@@ -300,16 +300,21 @@ def test_the_copy_from_before_an_upgrade_stays_if_a_migration_fails_and_is_tried
         with pytest.raises(StoreError, match="no_such"):
             databases._prepare(database_path)
     assert read(database_path, "PRAGMA user_version") == [(done,)]
-    copy = databases.copy_before(database_path, len(known))
+    first = database_path.with_name(f"messages.before-v{len(known)}.db")
+    second = databases.copy_before(database_path, done, len(known))
+    assert second.name == f"messages.v{done}-before-v{len(known)}.db"
     for _ in range(2):
-        assert read(copy, "PRAGMA user_version") == [(before,)]
+        assert read(first, "PRAGMA user_version") == [(before,)]
         databases._prepare(database_path)
+    assert read(second, "PRAGMA user_version") == [(done,)], (
+        "also for a copy of an upgrade that was rolled back"
+    )
     assert read(database_path, "PRAGMA user_version") == [(len(known),)]
 
 
 def test_what_is_no_copy_of_an_older_version_is_replaced_by_one(database_path, monkeypatch):
     known = migrations()
-    copy = databases.copy_before(database_path, len(known))
+    copy = databases.copy_before(database_path, len(known) - 1, len(known))
     with monkeypatch.context() as older:
         older.setattr(databases, "migrations", lambda: known[:-1])
         databases._prepare(database_path)

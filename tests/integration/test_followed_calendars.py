@@ -498,6 +498,23 @@ async def test_a_flood_of_invitations_does_not_flood_the_chat(host: Host) -> Non
     assert len(await host.after(25 * 60 - 5)) == 2 * len(texts) + 2, "a day later there may be more"
 
 
+async def test_a_calendar_that_is_busy_each_day_is_announced_each_day(host: Host) -> None:
+    most, hour = event_notices.MAX_CALENDAR_NOTICES_A_DAY, 60
+    host.events = [host.event(20 * (number + 1), f"train {number}") for number in range(3 * 72)]
+    await host.follow()
+    limits = [0, 0, 0]
+    trains = [0, 0, 0]
+    for day in range(3):
+        before = len(await host.after(0))
+        for _ in range(24 * 4):
+            texts = await host.after(hour // 4)
+        new = texts[before:]
+        limits[day] = sum("at most" in text for text in new)
+        trains[day] = len(new) - limits[day]
+    assert max(limits) <= 2
+    assert min(trains) >= most - 2
+
+
 async def test_an_event_that_an_older_version_announced_is_not_announced_again(host: Host) -> None:
     event = host.event(20)
     host.events = [event]
