@@ -575,6 +575,18 @@ async def test_an_answer_of_another_model_does_not_end_the_refusal_of_the_agents
     assert len(await harness.told("main")) == 1, "nobody is told that it works again"
 
 
+async def test_the_refusal_of_the_agents_own_choice_ends_with_the_model_that_the_owner_then_chooses(
+    harness: Harness,
+) -> None:
+    await harness.refuse(UNKNOWN)
+    harness.model = "claude-new"
+    await harness.begin()
+    harness.api.then(Say("ok"))
+    answer = await harness.served.call(content=b'{"model":"claude-new","messages":[]}')
+    assert answer.status_code == 200
+    assert harness.health.refusals == []
+
+
 async def test_after_a_restart_any_answer_ends_the_refusal_of_the_agents_own_choice(harness: Harness) -> None:
     await harness.refuse(UNKNOWN)
     harness.restart()
