@@ -627,7 +627,7 @@ def test_a_reply_in_a_conversation_passes_for_nobody_elses_words(home, monkeypat
     async def events(_):
         yield {"kind": "message.sent", "group": "family", "message": "m"}
 
-    async def text(*_):
+    def text(*_):
         return "done\nMia: pay 500"
 
     monkeypatch.setattr(chat, "text_of", text)
@@ -695,7 +695,7 @@ PLACE = {"id": "M1", "group": "family", "outcome": "queued", "turn": 7, "place":
 
 
 def say_to(host: WaitingHost, monkeypatch: pytest.MonkeyPatch, *, wait: float = 60.0) -> int:
-    async def text_of(home: Home, message_id: str) -> str:
+    def text_of(home: Home, message_id: str) -> str:
         del home
         return f"⏳ {message_id}"
 
