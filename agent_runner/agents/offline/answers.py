@@ -19,7 +19,7 @@ from agent_runner.agents.offline.reading import MAX_CHARS, begins_request, parse
 from agent_runner.agents.offline.wording import after_time, entries, reminders, without_time
 from agent_runner.checklists import TODO
 from agent_runner.wire import times
-from agent_runner.wire.times import DateOnly, Instant, MonthDay, Reason, TimeRefusal
+from agent_runner.wire.times import DateOnly, Instant, MonthDay, Reason, Recurrence, TimeRefusal
 
 MAX_NAME_CHARS = 40
 MAX_NAME_WORDS = 3
@@ -295,7 +295,7 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
     if PATTERNS["midnight"].fullmatch(words) and _may_name_later_day(before, context):
         # `midnight` alone is the next one. For one day, "12 at night" makes the agent ask whether its start
         # or its end is meant; a repeating reminder comes at the start.
-        words = "at 0:00" if PATTERNS["repeats"].search(before) else "at 12 at night"
+        words = "at 0:00" if _repeats(before, context) else "at 12 at night"
     words = _in_month_asked_about(before, words, context)
     if _may_lose_day(before, words):
         return f"{before} {words}"  # this is not read as a time, so the time is asked about again
@@ -343,6 +343,13 @@ def bare_clock(answer: str) -> str:
         return ""
     hour, minute = divmod(clock.hour * 60 + clock.minute - clock.minutes_before, 60)
     return f"{hour or NOON}:{minute:02}" if minute else str(hour or NOON)
+
+
+def _repeats(text: str, context: RequestContext) -> bool:
+    """Return whether the words of a time, perhaps without a time of day, name a repetition: `on mondays`."""
+    forms = [f"{form} at 0:00" for form in (text, *_without_clock(text))]
+    is_read_so = any(isinstance(context.read_time(form), Recurrence) for form in forms)
+    return is_read_so or PATTERNS["repeats"].search(text) is not None
 
 
 def _may_lose_day(before: str, words: str) -> bool:

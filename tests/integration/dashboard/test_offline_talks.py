@@ -1518,6 +1518,16 @@ TALKS = {
         > midnight
         I'll remind you on Tue 2026-02-10 00:00: lock up
     """,
+    "midnight is the start of each day of a repeating reminder": """
+        > remind me on weekdays to jog
+        At what time?
+        > midnight
+        at 00:00: jog.
+        > remind me on mondays to swim
+        At what time?
+        > midnight
+        at 00:00: swim.
+    """,
     "no older change is undone in place of a cancelled repetition": """
         > remind me every day at 9 to rest
         > add milk to the shopping list
