@@ -1528,6 +1528,21 @@ TALKS = {
         > midnight
         at 00:00: swim.
     """,
+    "a deadline is moved of a task whose title has the word for it": """
+        > add a task plan to move house
+        > move the plan to move house deadline to monday
+        Moved: plan to move house is due Mon 2026-02-09.
+        > add a task plan to move the desk
+        > set the plan to move the desk deadline to tuesday
+        Moved: plan to move the desk is due Tue 2026-02-10.
+        > add a task alarm system
+        > move alarm system deadline to friday
+        Moved: alarm system is due Fri 2026-02-13.
+        > set a reminder to move the plan to move house deadline to friday
+        not: Moved
+        > the boss wants me to move the plan to move house deadline to friday
+        not: Moved
+    """,
     "no older change is undone in place of a cancelled repetition": """
         > remind me every day at 9 to rest
         > add milk to the shopping list
