@@ -1543,12 +1543,35 @@ TALKS = {
         > the boss wants me to move the plan to move house deadline to friday
         not: Moved
     """,
+    "undo takes back the rest of a message that cancelled a repetition": """
+        > remind me every day at 9 to jog
+        > add eggs to the shopping list
+        > add milk to the shopping list and cancel the jog reminder
+        Cancelled: jog.
+        > undo
+        I can't set a repeating reminder again: 'jog' stays cancelled.
+        Off the shopping list again: milk.
+        > show the shopping list
+        1. eggs
+        not: milk
+        > remind me every day at 9 to jog
+        > remind me tomorrow at 9am to call
+        > cancel all reminders
+        > yes
+        > undo
+        09:00
+        > list reminders
+        call
+        not: jog
+    """,
     "no older change is undone in place of a cancelled repetition": """
         > remind me every day at 9 to rest
         > add milk to the shopping list
         Added to the shopping list: milk.
         > cancel reminder R1
         Cancelled: rest.
+        > undo
+        I can't set a repeating reminder again: 'rest' stays cancelled.
         > undo
         There is nothing that I could take back.
         > show the shopping list
