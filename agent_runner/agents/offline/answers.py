@@ -390,7 +390,9 @@ def _with_new_weekday(before: str, words: str, context: RequestContext) -> str:
 
     So `Monday 12 March` with `Thursday` becomes `Thursday 12 March`; if that weekday does not fit either, the
     result is refused when it is read. A time of day in `words` replaces the one of the earlier time. Empty if
-    the earlier time has no such weekday, or if `words` name none, or more than a weekday and a time of day.
+    the earlier time has no such weekday, or if `words` name none, or more than a weekday and a time of day;
+    also if `words` do not fit the date, but name a day of their own: with a time of day, or with the same
+    weekday again.
     """
     earlier = context.read_time(before)
     if not (isinstance(earlier, TimeRefusal) and earlier.reason is Reason.WRONG_WEEKDAY):
@@ -406,7 +408,9 @@ def _with_new_weekday(before: str, words: str, context: RequestContext) -> str:
         if _part_names(" ".join(parts[start : start + length])) == {"weekday"}
     ]
     # The last form, which is no time, is asked about.
-    return next((form for form in forms if not _is_no_time(context.read_time(form))), f"{before} {words}")
+    form = next((form for form in forms if not _is_no_time(context.read_time(form))), f"{before} {words}")
+    is_own_day = _part_names(words) != {"weekday"} or _weekday(words) in map(_weekday, before.split())
+    return "" if is_own_day and isinstance(context.read_time(form), TimeRefusal) else form
 
 
 def _may_name_later_day(text: str, context: RequestContext) -> bool:
@@ -434,6 +438,12 @@ def _names_week(words: str) -> bool:
     lead = times.leading(words)
     weekday = lead.parts.weekday if lead is not None else None
     return weekday is not None and (weekday.is_next or weekday.weeks_ahead is not None)
+
+
+def _weekday(words: str) -> int | None:
+    """Return the day of the week that a time names, Monday is 0; None if it names none."""
+    lead = times.leading(words)
+    return lead.parts.weekday.index if lead is not None and lead.parts.weekday is not None else None
 
 
 def _part_names(words: str) -> AbstractSet[str]:

@@ -1543,6 +1543,34 @@ TALKS = {
         > the boss wants me to move the plan to move house deadline to friday
         not: Moved
     """,
+    "a weekday with a time of day, or the one that was named, is a day of its own": """
+        > remind me on monday feb 10 to call
+        The day and the date don't fit
+        > monday
+        At what time on Mon 2026-02-09?
+        > 9am
+        I'll remind you on Mon 2026-02-09 09:00: call
+        > remind me on monday feb 10 to write
+        The day and the date don't fit
+        > this monday
+        At what time on Mon 2026-02-09?
+        > 9am
+        I'll remind you on Mon 2026-02-09 09:00: write
+        > remind me on monday feb 10 to read
+        The day and the date don't fit
+        > monday at 3pm
+        I'll remind you on Mon 2026-02-09 15:00: read
+        > remind me on monday feb 10 at 9am to rest
+        The day and the date don't fit
+        > wednesday at 4pm
+        I'll remind you on Wed 2026-02-11 16:00: rest
+        > remind me on monday feb 10 at 9am to swim
+        The day and the date don't fit
+        > wednesday
+        The day and the date don't fit
+        > tuesday
+        I'll remind you on Tue 2026-02-10 09:00: swim
+    """,
     "undo takes back the rest of a message that cancelled a repetition": """
         > remind me every day at 9 to jog
         > add eggs to the shopping list
