@@ -19,7 +19,7 @@ from agent_runner.agents.offline.reading import MAX_CHARS, begins_request, parse
 from agent_runner.agents.offline.wording import after_time, entries, reminders, without_time
 from agent_runner.checklists import TODO
 from agent_runner.wire import times
-from agent_runner.wire.times import DateOnly, Instant, MonthDay, Reason, TimeRefusal
+from agent_runner.wire.times import DateOnly, Instant, MonthDay, Reason, Recurrence, TimeRefusal
 
 MAX_NAME_CHARS = 40
 MAX_NAME_WORDS = 3
@@ -295,7 +295,7 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
     if PATTERNS["midnight"].fullmatch(words) and _may_name_later_day(before, context):
         # `midnight` alone is the next one. For one day, "12 at night" makes the agent ask whether its start
         # or its end is meant; a repeating reminder comes at the start.
-        words = "at 0:00" if PATTERNS["repeats"].search(before) else "at 12 at night"
+        words = "at 0:00" if _repeats(before, context) else "at 12 at night"
     words = _in_month_asked_about(before, words, context)
     if _may_lose_day(before, words):
         return f"{before} {words}"  # this is not read as a time, so the time is asked about again
@@ -345,6 +345,13 @@ def bare_clock(answer: str) -> str:
     return f"{hour or NOON}:{minute:02}" if minute else str(hour or NOON)
 
 
+def _repeats(text: str, context: RequestContext) -> bool:
+    """Return whether the words of a time, perhaps without a time of day, name a repetition: `on mondays`."""
+    forms = [f"{form} at 0:00" for form in (text, *_without_clock(text))]
+    is_read_so = any(isinstance(context.read_time(form), Recurrence) for form in forms)
+    return is_read_so or PATTERNS["repeats"].search(text) is not None
+
+
 def _may_lose_day(before: str, words: str) -> bool:
     """Return whether the day in `before` may be lost if the time of day in `words` is read alone.
 
@@ -383,7 +390,9 @@ def _with_new_weekday(before: str, words: str, context: RequestContext) -> str:
 
     So `Monday 12 March` with `Thursday` becomes `Thursday 12 March`; if that weekday does not fit either, the
     result is refused when it is read. A time of day in `words` replaces the one of the earlier time. Empty if
-    the earlier time has no such weekday, or if `words` name none, or more than a weekday and a time of day.
+    the earlier time has no such weekday, or if `words` name none, or more than a weekday and a time of day;
+    also if `words` do not fit the date, but name a day of their own: with a time of day, or with the same
+    weekday again.
     """
     earlier = context.read_time(before)
     if not (isinstance(earlier, TimeRefusal) and earlier.reason is Reason.WRONG_WEEKDAY):
@@ -399,7 +408,9 @@ def _with_new_weekday(before: str, words: str, context: RequestContext) -> str:
         if _part_names(" ".join(parts[start : start + length])) == {"weekday"}
     ]
     # The last form, which is no time, is asked about.
-    return next((form for form in forms if not _is_no_time(context.read_time(form))), f"{before} {words}")
+    form = next((form for form in forms if not _is_no_time(context.read_time(form))), f"{before} {words}")
+    is_own_day = _part_names(words) != {"weekday"} or _weekday(words) in map(_weekday, before.split())
+    return "" if is_own_day and isinstance(context.read_time(form), TimeRefusal) else form
 
 
 def _may_name_later_day(text: str, context: RequestContext) -> bool:
@@ -427,6 +438,12 @@ def _names_week(words: str) -> bool:
     lead = times.leading(words)
     weekday = lead.parts.weekday if lead is not None else None
     return weekday is not None and (weekday.is_next or weekday.weeks_ahead is not None)
+
+
+def _weekday(words: str) -> int | None:
+    """Return the day of the week that a time names, Monday is 0; None if it names none."""
+    lead = times.leading(words)
+    return lead.parts.weekday.index if lead is not None and lead.parts.weekday is not None else None
 
 
 def _part_names(words: str) -> AbstractSet[str]:

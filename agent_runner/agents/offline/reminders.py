@@ -462,10 +462,8 @@ class Reminders(RequestHandler):
         if self.slot("ask") and not self.slot("sure"):
             raise self.question("sure", self.say("sure_cancel", what=what))
         await self._cancel(self.entry)
-        if self.slot("at") and self.slot("kind") == "reminder":
-            self.record_change(self.parsed.of("remind_again", label=self.slot("label"), at=self.slot("at")))
-        else:
-            self._offer_no_undo()
+        is_single = self.slot("at") and self.slot("kind") == "reminder"
+        self._record_cancelled(self.slot("label"), self.slot("at") if is_single else "")
         return self.say("cancel_reminder", what=what)
 
     def options(self, upcoming: Sequence[UpcomingReminder]) -> list[Option]:
@@ -539,8 +537,8 @@ class Reminders(RequestHandler):
     async def _cancel_all(self, upcoming: Sequence[UpcomingReminder]) -> str:
         """Cancel all `upcoming` reminders, or all of the sender's, and return the answer.
 
-        Record how to undo it; but if a repeating one was cancelled, which cannot be set again, nothing can be
-        undone then. Raises `AnswerNow` with a question that lists them, unless the person has confirmed.
+        Record how to undo it, except for a repeating one, which cannot be set again. Raises `AnswerNow` with
+        a question that lists them, unless the person has confirmed.
         """
         is_only_own = bool(PATTERNS["own"].search(self.slot("all")))
         chosen = upcoming
@@ -559,31 +557,25 @@ class Reminders(RequestHandler):
         # An empty text stands for a reminder that was cancelled, any other for the host's refusal.
         texts = [await answered(self._cancel(reminder.entry)) for reminder in chosen]
         refusals = [text for text in texts if text]
-        cancelled = [
-            reminder
-            for reminder, text in zip(chosen, texts, strict=True)
-            if not text and not reminder.repeats
-        ]
-        of = self.parsed.of
-        self.record_change(
-            *(
-                of("remind_again", label=reminder.entry.label, at=reminder.slots["at"])
-                for reminder in cancelled
-            )
-        )
-        if len(cancelled) < len(chosen) - len(refusals):  # a repeating one was cancelled
-            self._offer_no_undo()
+        # From the last to the first, as each is recorded before the others.
+        for reminder, text in reversed([*zip(chosen, texts, strict=True)]):
+            if not text:
+                at = "" if reminder.repeats else reminder.slots["at"]
+                self._record_cancelled(reminder.entry.label, at)
         done = self.say("all_cancelled", count=len(chosen) - len(refusals))
         return "\n".join([done, *dict.fromkeys(refusals)])
 
-    def _offer_no_undo(self) -> None:
-        """Forget how to undo the changes so far.
+    def _record_cancelled(self, label: str, at: str) -> None:
+        """Record how to undo the cancellation of the reminder with this label, due `at` an ISO time.
 
-        Called after a repeating reminder was cancelled, which cannot be set again: an undo must not take back
-        an older change in its place.
+        An empty `at` stands for a repeating reminder, which cannot be set again: an undo only says so, and
+        takes back no older change in its place.
         """
-        self.context.undo.clear()
-        self.remember(undo=())
+        if at:
+            self.record_change(self.parsed.of("remind_again", label=label, at=at))
+        else:
+            self.remember(undo=())
+            self.record_change(self.parsed.of("stays_cancelled", text=self.brief(label).rstrip(".")))
 
     def _is_for_sender(self, reminder: UpcomingReminder) -> bool:
         """Return whether the text of a reminder names the sender."""

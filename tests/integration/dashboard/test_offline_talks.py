@@ -1518,12 +1518,88 @@ TALKS = {
         > midnight
         I'll remind you on Tue 2026-02-10 00:00: lock up
     """,
+    "midnight is the start of each day of a repeating reminder": """
+        > remind me on weekdays to jog
+        At what time?
+        > midnight
+        at 00:00: jog.
+        > remind me on mondays to swim
+        At what time?
+        > midnight
+        at 00:00: swim.
+    """,
+    "a deadline is moved of a task whose title has the word for it": """
+        > add a task plan to move house
+        > move the plan to move house deadline to monday
+        Moved: plan to move house is due Mon 2026-02-09.
+        > add a task plan to move the desk
+        > set the plan to move the desk deadline to tuesday
+        Moved: plan to move the desk is due Tue 2026-02-10.
+        > add a task alarm system
+        > move alarm system deadline to friday
+        Moved: alarm system is due Fri 2026-02-13.
+        > set a reminder to move the plan to move house deadline to friday
+        not: Moved
+        > the boss wants me to move the plan to move house deadline to friday
+        not: Moved
+    """,
+    "a weekday with a time of day, or the one that was named, is a day of its own": """
+        > remind me on monday feb 10 to call
+        The day and the date don't fit
+        > monday
+        At what time on Mon 2026-02-09?
+        > 9am
+        I'll remind you on Mon 2026-02-09 09:00: call
+        > remind me on monday feb 10 to write
+        The day and the date don't fit
+        > this monday
+        At what time on Mon 2026-02-09?
+        > 9am
+        I'll remind you on Mon 2026-02-09 09:00: write
+        > remind me on monday feb 10 to read
+        The day and the date don't fit
+        > monday at 3pm
+        I'll remind you on Mon 2026-02-09 15:00: read
+        > remind me on monday feb 10 at 9am to rest
+        The day and the date don't fit
+        > wednesday at 4pm
+        I'll remind you on Wed 2026-02-11 16:00: rest
+        > remind me on monday feb 10 at 9am to swim
+        The day and the date don't fit
+        > wednesday
+        The day and the date don't fit
+        > tuesday
+        I'll remind you on Tue 2026-02-10 09:00: swim
+    """,
+    "undo takes back the rest of a message that cancelled a repetition": """
+        > remind me every day at 9 to jog
+        > add eggs to the shopping list
+        > add milk to the shopping list and cancel the jog reminder
+        Cancelled: jog.
+        > undo
+        I can't set a repeating reminder again: 'jog' stays cancelled.
+        Off the shopping list again: milk.
+        > show the shopping list
+        1. eggs
+        not: milk
+        > remind me every day at 9 to jog
+        > remind me tomorrow at 9am to call
+        > cancel all reminders
+        > yes
+        > undo
+        09:00
+        > list reminders
+        call
+        not: jog
+    """,
     "no older change is undone in place of a cancelled repetition": """
         > remind me every day at 9 to rest
         > add milk to the shopping list
         Added to the shopping list: milk.
         > cancel reminder R1
         Cancelled: rest.
+        > undo
+        I can't set a repeating reminder again: 'rest' stays cancelled.
         > undo
         There is nothing that I could take back.
         > show the shopping list
