@@ -148,13 +148,13 @@ class TurnProgress:
 def summary(arguments: Mapping[str, Any]) -> str:
     """Return the arguments of a tool call in one line of at most `MAX_SUMMARY_CHARS` characters. Pure.
 
-    It is the argument that describes the call best, by `MAIN_ARGUMENTS`; without one, all as JSON.
+    It is the argument that describes the call best, by `MAIN_ARGUMENTS`; without one, the first 20 as JSON.
     """
     description = next(
         (arguments[name] for name in MAIN_ARGUMENTS if isinstance(arguments.get(name), str)), None
     )
     if description is None:
-        # Cut before it is joined: an argument may be a whole file, and there may be any number.
+        # Cut before they become JSON: an argument may be a whole file, and there may be any number.
         short = {name: _short(value) for name, value in list(arguments.items())[:20]}
         description = json.dumps(short, ensure_ascii=False, default=str) if short else ""
     # Cut once more before the blanks are joined, with room for runs of blanks.

@@ -95,6 +95,7 @@ class NoticeHooks:
             "PostToolUseFailure": [self._matcher(self._tool_failed)],
             "PostToolBatch": [self._matcher(self._after_tools)],
             "Stop": [self._matcher(self._turn_end)],
+            # The CLI also reports a compaction by this event; the hook does nothing at any other start.
             "SessionStart": [self._matcher(self._compacted)],
         }
 

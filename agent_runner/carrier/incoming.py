@@ -72,9 +72,9 @@ class IncomingFiles:
         With the last part, create its directories and links, and note the files that are missing.
         """
         target = message.text("target")
-        # The entries of earlier descriptions stay: several single files may lie in one directory, `target`,
-        # and each has its own description. A directory that is shared as a whole (`is_whole`) is described
-        # only once on a connection, so nothing outdated is among its entries, which would be kept on disk.
+        # Several single files of one directory, `target`, are described one by one: their entries add up.
+        # A directory that is shared as a whole (`is_whole`) is described once on a connection; files of it
+        # that are on disk and not in the description are removed.
         announced = self._announced.setdefault(target, {})
         for path, fields in message.mapping("entries").items():
             announced[trees.checked_path(path)] = trees.entry_from(fields)

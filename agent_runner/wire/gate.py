@@ -66,6 +66,7 @@ class Gate:
         self._address = address
         self._total_limit = asyncio.Semaphore(MAX_CONNECTIONS)
         self._open: Counter[str] = Counter()
+        """Map each container's address to the number of its open connections."""
         self._pace = Pace()
 
     def is_full(self, peer: str) -> bool:

@@ -467,8 +467,8 @@ class ContextManager:
         with self.files.changing(now_ms) as draft:
             snapshot = self._take_snapshot(draft, now_ms, "restore")
             present = draft.context
-            # `seen` records which messages were added: by ids, and all of turns up to its `floor`. What the
-            # snapshot or the present context records counts.
+            # `seen` records which messages were added: by their ids, and by `floor`, the turn up to which all
+            # were. The result has what either of the two contexts has recorded.
             seen_now = present.conversation.seen
             seen = contents.context.conversation.seen.up_to(seen_now.floor).with_ids(seen_now.ids)
             conversation = contents.context.conversation.model_copy(update={"seen": seen})
@@ -510,9 +510,9 @@ class ContextManager:
         return redacted
 
     def _take_snapshot(self, draft: ContextDraft, now_ms: int, reason: str) -> ContextSnapshot | None:
-        """Take a snapshot of a draft of context and plans for `reason`, and return it.
+        """Take a snapshot of the context and plans in a draft, and return it. `reason` is stored with it.
 
-        None if nothing was ever stored, or if there is a snapshot of this revision.
+        None if nothing was ever stored, or if a snapshot of this revision exists already.
         """
         if draft.context.revision == 0:
             return None

@@ -55,7 +55,8 @@ async def notify_replacing_unsent(tx: Tx, text: str, *, about: str, now_ms: int)
     """Queue a text to the owner, in the main group, in place of an unsent one about the same subject.
 
     `about` is the subject, a key of any form. A text that was sent already does not prevent this one. Without
-    a main group, nothing is queued.
+    a main group, nothing is queued. Quoted commands in the text, such as 'andy status', become those that the
+    owner of this installation types.
     """
     main = next((group for group in await groups.every(tx) if group.is_main), None)
     text = as_typed_here(text)

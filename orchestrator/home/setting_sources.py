@@ -94,7 +94,7 @@ def assistant_name(home: Path, environment: Mapping[str, str] = os.environ) -> s
     Raises:
         SettingError: a file of settings cannot be read.
     """
-    # As in `zone`, without pydantic.
+    # Read without pydantic, whose import would take a command several times as long as the rest.
     name = merged(read_sources(home, environment)).get("assistant_name")
     return name.strip() if isinstance(name, str) else DEFAULT_NAME
 

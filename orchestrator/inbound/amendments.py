@@ -184,9 +184,9 @@ async def _withdraw_if_unrequested(tx: Tx, turn: Turn, *, now_ms: int) -> None:
 
 
 async def is_read(tx: Tx, target: Message, group: Group) -> bool:
-    """Return whether an agent has seen a message that asked nothing itself and belongs to no turn.
+    """Return whether an agent was shown a message, in an earlier turn of its group or in the present one.
 
-    It has seen the message if that was shown in an earlier turn of the group, or in the one that runs now.
+    The message has to be one that asked nothing itself and belongs to no turn.
     """
     if target.seq <= await sessions.cursor_of(tx, group.folder):
         return True

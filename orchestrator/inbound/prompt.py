@@ -358,15 +358,16 @@ async def _before_joining(tx: Tx, group: Group, requests: Sequence[Message]) -> 
     return Seq(latest - 1)
 
 
-async def _without_older_quote(tx: Tx, message: Message, cursor: Seq) -> Message:
-    """Return a message without its quote if the quoted message is one that its sender may not read.
+async def _without_older_quote(tx: Tx, message: Message, last_unreadable: Seq) -> Message:
+    """Return a message without its quote, if who wrote the message may not read what it quotes.
 
-    That is one with a number up to `cursor`, from before the sender joined the group.
+    That is so if the number of the quoted message is at most `last_unreadable`, which is that of the last
+    message before the writer joined the group.
     """
     if message.quote is None:
         return message
     quoted = await messages.find(tx, message.chat_jid, message.quote.message_id)
-    return message if quoted is None or quoted.seq > cursor else replace(message, quote=None)
+    return message if quoted is None or quoted.seq > last_unreadable else replace(message, quote=None)
 
 
 async def _unusual_roles(tx: Tx, group: Group, shown: Sequence[Message]) -> dict[Seq, Role]:

@@ -163,7 +163,7 @@ class MailboxWorker:
         return [
             folder
             for folder in folders
-            if any(_has_files(f"{self._root}/{folder}/{name}") for name in DIRECTORIES)
+            if any(_has_entries(f"{self._root}/{folder}/{name}") for name in DIRECTORIES)
         ]
 
     def _begin(self, folder: Folder, group_tasks: asyncio.TaskGroup) -> None:
@@ -441,7 +441,7 @@ def _not_understood(body: bytes, reason: str) -> Reply | None:
         return None
 
 
-def _has_files(directory: str) -> bool:
+def _has_entries(directory: str) -> bool:
     """Return whether a directory contains anything, as far as can be determined. Blocks."""
     try:
         with os.scandir(directory) as entries:

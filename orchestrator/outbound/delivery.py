@@ -485,12 +485,13 @@ class Delivery:
         Args:
             outgoing: the message.
             error: why it failed.
-            end: the state of a message that is given up.
+            end: the state that the message gets in case it is given up.
             forgets_tries: whether the channel takes the next attempt for the first, and so sends the message
                 without finding out whether an earlier attempt has arrived.
             pause_seconds: the least pause before the next attempt; 0 for one that grows with the attempts.
-                Unless the chat has moved, the messenger asks for it: the attempt does not count then, but a
-                message older than `LONGEST_PAUSES_MS` is given up after `GIVE_UP_PAUSES` such pauses.
+                With `moved_to`, it is our own; otherwise the messenger has requested it. After a requested
+                pause the attempt does not count, but a message older than `LONGEST_PAUSES_MS` is given up
+                after `GIVE_UP_PAUSES` of them.
             pauses: the pauses in a row that the messenger had asked for before this one.
             moved_to: the chat's new address, to which all its waiting messages are redirected; None if it has
                 not moved.

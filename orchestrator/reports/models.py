@@ -433,10 +433,10 @@ def check(service: ModelService) -> None:
 
 
 def _check_url(service: ModelService) -> None:
-    """Raise `BadRequest` if the URL of a model service is none, has a password, or is an unsafe http one.
+    """Raise `BadRequest` if the URL of a model service cannot be used, has a password, or is unsafe.
 
-    A URL with a query or a fragment cannot be used either. Plain http is safe only to this machine and the
-    owner's own network.
+    It has to be an address with http or https, without a query or a fragment. Plain http is safe only to this
+    machine and the owner's own network.
     """
     try:
         parts = urlsplit(service.url)

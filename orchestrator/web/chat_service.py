@@ -139,7 +139,9 @@ class ChatService:
 
         Raises:
             UnknownGroup, TextEmpty, TextTooLong: the message cannot be accepted.
-            KeyReused: another text was stored under the message's id. In each case nothing is stored.
+            KeyReused: another text was stored under the message's id, which is made of the sender's key.
+
+        After each of these errors, nothing is stored.
         """
         if not wait_seconds:
             return (await self._store(message_for, folder)).status

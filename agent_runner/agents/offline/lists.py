@@ -309,7 +309,8 @@ class Lists(RequestHandler):
     async def do_one_or_more(self) -> str:
         """Raise `AnswerNow` to ask whether words with an "and" in them are one thing or several.
 
-        They become to-dos if the slot `kind` is `todo`, else tasks.
+        The slot `one` has the whole text, `more` its parts, one on each line. They become to-dos if the slot
+        `kind` is `todo`, else tasks.
         """
         whole_text = self.slot("one")
         parts = self.slot("more").splitlines()

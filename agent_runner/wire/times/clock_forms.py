@@ -169,6 +169,7 @@ def _beside_twelve(minutes: int, *, is_noon: bool, is_after: bool) -> Parts:
         )
     if is_after:
         return Parts(day=DaysAhead(days=1), clock=ClockTime(hour=0, minute=minutes))
+    # Hour 24 of today, less the minutes.
     return Parts(clock=ClockTime(hour=_MIDNIGHT, minutes_before=minutes))
 
 

@@ -220,7 +220,10 @@ async def put_vote(tx: Tx, poll: Poll, vote: PollVote) -> bool:
 
 
 async def take_back(tx: Tx, folder: Folder, vote_id: MessageId, *, voter: str) -> None:
-    """Withdraw the vote that came as the message `vote_id`, which the voter has deleted in the messenger."""
+    """Empty the vote that came as the message `vote_id`, which the voter has deleted in the messenger.
+
+    Its row stays, as a vote for no option. Nothing happens if the group has no such vote.
+    """
     await tx.execute(
         """
         UPDATE poll_votes SET chosen_json = '[]' WHERE vote_id = ? AND voter = ?
