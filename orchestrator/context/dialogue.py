@@ -245,14 +245,16 @@ def _present_form(
 def _is_summed_up(conversation: Dialogue, message_ids: Collection[str]) -> bool:
     """Return whether the conversation's summary contains, or may contain, texts of `message_ids`.
 
-    For a summary that the agent's session or an older version of Andy wrote, its messages are not recorded:
-    any message that was ever added may be in it. For a long conversation, only the newest messages of the
-    summary are recorded: any message before them may be in it, too.
+    The ids of the messages in the summary are recorded in `folded`. If the agent's session (`FROM_SESSION`)
+    or an older version of Andy wrote the summary, they are not: any message that was ever added (`seen`) may
+    be in it. For a long conversation, only the newest messages of the summary are recorded: any message
+    before them may be in it, too.
     """
     folded = conversation.folded
     if not conversation.running_summary:
         return False
     has_unknown_sources = not folded or FROM_SESSION in folded
+    # Other entries, such as `FROM_SESSION`, have no place in the order; no message is before (0, False).
     oldest = min((_order(each) for each in folded if turn_of(each) is not None), default=(0, False))
 
     def may_be_in_it(message_id: str) -> bool:

@@ -214,8 +214,8 @@ class ContextFiles:
         With any change the context is written, too, with a new revision. The draft gets what was written.
         """
         if draft.context is not stored.context or draft.workflow is not stored.workflow:
-            # The workflow's file has copies of decisions and open files. They follow every change, so that
-            # a decision that was removed from the context does not stay there.
+            # The workflow's field `ai_session` has copies of decisions and open files. They follow every
+            # change, so that a decision that was removed from the context does not stay there.
             draft.workflow = memory.with_ai_session(draft.workflow, memory.capped(draft.context).memory)
         if draft.workflow is not stored.workflow:
             draft.workflow = self._write_workflow(draft.workflow)

@@ -277,6 +277,7 @@ class PersonRemovals:
                     dedupe_key=f"person-not-forgotten:{removal.id}",
                     now_ms=now_ms,
                 )
+            # Sent again only if the text, which has the reason in it, is another.
             await owner.notify(
                 tx,
                 removal_texts.delayed_for_owner(removal.folder, reason),
@@ -435,8 +436,8 @@ async def _forget_notes(tx: Tx, facts: RemovalFacts, counts: Counter[str]) -> No
 async def _forget_board(tx: Tx, facts: RemovalFacts, counts: Counter[str], *, now_ms: int) -> None:
     """Remove insights, imported people and the agent's notices to itself that have the person's name.
 
-    Such notices with one of the person's messages go, too. All that is removed is added to `counts` as
-    insights.
+    Imported people are records from imported files. A notice that has the text of one of the person's
+    messages goes, too. All that is removed is added to `counts` as insights.
     """
     folder = facts.group.folder
     insights = await board_knowledge.insights(tx, folder)

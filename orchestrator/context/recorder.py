@@ -290,7 +290,7 @@ class ContextRecorder:
     async def catch_up(self, folder: Folder) -> None:
         """Update a group's context, and its container's copy of it, from the store.
 
-        Messages that are no longer stored in full are handed on to be summarised by a model, and the owner is
+        Messages that have left the window are handed on to be summarised by a model, and the owner is
         notified if damaged files of a context were repaired. Nothing happens if the group is gone.
 
         Raises:

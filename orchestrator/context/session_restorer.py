@@ -216,7 +216,8 @@ def _restoration_without_context(facts: RestoreFacts) -> Restoration:
     be read decide, such as a transcript that is missing.
     """
     transcript_read = facts.transcript
-    # Only the turns that the transcript has: for any other turn, the stored context's texts would be needed.
+    # Only the answered turns (checkpoints) whose last message is in the transcript: for any other turn, the
+    # stored context's texts would be needed.
     in_transcript = [
         checkpoint
         for checkpoint in facts.checkpoints

@@ -199,9 +199,9 @@ class SummarizerJob:
         """The group of the last summary that was begun; None once `drop` has discarded that summary."""
 
     def note(self, group: Group, registered: RegisteredMessages) -> None:
-        """Record that a group's messages are no longer stored in full, so that a model summarises them.
+        """Record the messages that have left a group's window, so that a model summarises them.
 
-        `registered` has these messages. Several calls before the job runs make one job.
+        They are `registered.evicted`. Several calls before the job runs make one job.
         """
         job = self._jobs.get(group.folder)
         if job is None:

@@ -253,7 +253,7 @@ class _Entry:
 
 
 def _read_entries(file: BinaryIO, limits: TranscriptLimits) -> Transcript:
-    """Return the messages in an open transcript file.
+    """Return the messages in an open transcript file, or a refused transcript if it has too many lines.
 
     Raises:
         TimeoutError: reading took longer than `limits.seconds`.

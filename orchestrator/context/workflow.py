@@ -591,7 +591,7 @@ def _checked_status(word: str) -> PlanStatus:
 
 
 def _list_of_ids(ids: Iterable[str]) -> str:
-    """Return a sentence that lists the first 20 ids, to be added to an error."""
+    """Return a sentence, to be added to an error, that lists the first 20 ids or says that there is none."""
     known_ids = list(ids)
     return (
         f" There are: {', '.join(known_ids[:20])}."

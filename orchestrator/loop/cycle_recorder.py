@@ -176,8 +176,10 @@ class CycleRecorder:
             return
         other_turn = await turns.get(tx, other.turn_id)
         if other_turn is not None and other_turn.ended_ms is not None:
+            # Whether the agent changed files in it is not known here.
             await self._finish(tx, loop, other, other_turn, has_changed_files=False)
         else:
+            # Its turn was removed, or has not ended: another attempt at it opens the cycle again.
             await self._close(tx, other, CycleOutcome.BUSY, ended_ms=self._clock.now_ms())
 
     # A turn succeeded

@@ -125,7 +125,8 @@ class CycleStarter:
     async def prepare(self) -> None:
         """Delete old wake requests and events, and note the groups that missed a wake while no host ran.
 
-        No cycle starts here. The cycles of the noted groups start after a warm-up, one after another.
+        No cycle starts here. The cycles of the noted groups start one after another, the first after
+        `WARM_UP_MS`. The first call also sets after which event publishing begins.
         """
         async with self._database.transaction() as tx:
             now_ms = self._clock.now_ms()
@@ -179,8 +180,10 @@ class CycleStarter:
     async def _advance(self, tx: Tx, loop: Loop, now_ms: int, result: _LookResult) -> int | None:
         """Queue a free cycle of a loop's group if it is due and the group's agent has no other turn.
 
-        What is to be done after the commit is added to `result`. Return when to look again, in epoch
-        milliseconds; None if nothing is due before the group's next event.
+        The lease, by which a turn reserves the loop as its cycle, is extended while the agent has a turn;
+        after that it is released, unless the loop is paused. Why a due cycle may not start is stored. What is
+        to be done after the commit is added to `result`. Return when to look again, in epoch milliseconds;
+        None if nothing is due before the group's next event.
         """
         # A turn of the dashboard's worker runs beside the chat, so the loop does not wait for it.
         at_work = [
@@ -194,7 +197,7 @@ class CycleStarter:
             return None
         loop = await self._follow_clock(tx, loop, now_ms)
         if loop.lease_owner is not None:
-            await loops.release(tx, loop.folder)  # its turn was removed, or ended before it started
+            await loops.release(tx, loop.folder)  # the turn with it was removed, or ended before it started
         at_ms = await self._start_ms(tx, loop, now_ms)
         # After a time without a host, the groups that missed a wake start one after another.
         earliest_steady_ms = self._missed.get(loop.folder)

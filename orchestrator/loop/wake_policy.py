@@ -270,7 +270,8 @@ def _limit_self_wakes(
     recent = [at for at in state.self_wakes if 0 <= now_ms - at < HOUR_MS]
     if decision.set_by is not SetBy.AGENT or len(recent) < rules.self_wakes_an_hour:
         return decision
-    # The wake is postponed, never dropped: to when the oldest of these cycles is an hour ago.
+    # The wake is postponed, never dropped: to when the oldest of the last `self_wakes_an_hour` cycles is an
+    # hour ago.
     free_ms = recent[-rules.self_wakes_an_hour] + HOUR_MS
     if decision.next_ms >= free_ms:
         return decision

@@ -672,8 +672,8 @@ async def _react(channel: Channel, outgoing: Outgoing, target: Message | None) -
 async def _links(tx: Tx, outgoing: Outgoing, features: frozenset[Feature]) -> _Links:
     """Return what a message is sent with: the quoted message, the mentioned person, the thread, its poll.
 
-    What its channel cannot show, by its `features`, is left out. For a reaction, return only the message that
-    it belongs to.
+    What its channel cannot show, by its `features`, is left out, except for the poll. For a reaction, return
+    only the message that it belongs to.
     """
     if outgoing.reacts_to is not None:
         target = await messages.find(tx, outgoing.chat_jid, outgoing.reacts_to)

@@ -411,7 +411,7 @@ async def test_a_poll_is_asked_and_each_vote_comes_in_with_its_options_and_its_p
     """Send a poll, and check that each vote of Jane comes in with the chosen options and her as the sender.
 
     A vote without options takes the earlier one back. Where the same id makes no second message, the poll is
-    sent twice.
+    sent twice. At last the poll is ended, which a channel may refuse.
     """
     if Feature.POLLS not in harness.channel.features:
         pytest.skip(f"{ON_PURPOSE}{harness.channel.name} has no polls")
@@ -449,6 +449,7 @@ async def test_a_poll_is_asked_and_each_vote_comes_in_with_its_options_and_its_p
     assert [vote.vote for vote in received] == [(1,), (0,), ()]
     assert {vote.quote.message_id for vote in received if vote.quote} == {poll.message_id}
     assert len({vote.sender for vote in received}) == 1
+    # Each is `ignored`, since a vote asks Andy for nothing.
     assert all(vote.sender_name and vote.chat_jid == harness.jid and vote.ignored for vote in received)
     assert len({vote.id for vote in received}) == 3
 

@@ -73,7 +73,9 @@ class MatrixChannel:
         self._slow_uploads: Counter[MessageId] = Counter()
         """For each message, uploads that took too long although the connection works."""
         self._uploaded: OrderedDict[tuple[str, MessageId], dict[str, Any]] = OrderedDict()
-        """For each unsent message, where its file was uploaded, so that a pause does not repeat the upload.
+        """For each homeserver and unsent message, where its file was uploaded.
+
+        So a message that is tried again after a pause is not uploaded again.
         """
 
     def owns(self, jid: ChatJid) -> bool:
@@ -98,7 +100,8 @@ class MatrixChannel:
 
         Messages are fetched from the stored position in the homeserver's stream of events on.
 
-        Raises (always, since only an error ends the connection; also within an exception group):
+        Raises (always, since only an error ends the connection; maybe within an exception group, which
+        `ChannelConnection` unwraps):
             LoggedOut: the homeserver has ended the login.
             ChannelDown: the connection broke for another reason.
         """

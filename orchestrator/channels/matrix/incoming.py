@@ -102,10 +102,12 @@ class RoomReceiver:
         return position.removeprefix(self.position_prefix)
 
     async def deliver(self, changes: SyncChanges) -> int:
-        """Deliver all changes since the last sync to the host; return the number of messages among them.
+        """Deliver all changes since the last sync to the host; return how many messages of others they have.
 
-        The position after them in the stream of events is stored too, unless files are being fetched. The
-        owner is notified of replaced rooms, and the newest message of each registered room is marked as read.
+        A message that fails for a reason of its own is skipped, with a log entry, but counted. The position
+        after the changes in the stream of events is stored too; while files are being fetched, it is stored
+        after the last of them. The owner is notified of replaced rooms, and the newest message of each
+        registered room is marked as read.
 
         Raises:
             ChannelError, StoreError, sqlite3.OperationalError: the changes could not be delivered, and have

@@ -432,10 +432,10 @@ class WhatsAppChannel:
         self._context.wake_outbox()
 
     async def _note_removals(self, tx: Tx, report: GroupsReport) -> None:
-        """Note from which registered groups the account was removed, and notify the owner once of each.
+        """Note from which registered WhatsApp groups the account was removed; notify the owner once of each.
 
-        If the report has all groups (`is_all`), they are the registered ones that it lacks. Otherwise they
-        are those that it lists in `left`.
+        These are the groups in `report.left` and, if the report has all groups (`is_all`), the registered
+        ones that it lacks. A group in `report.groups` is no longer noted, unless it is in `report.left` too.
         """
         member_of = {ChatJid(group.jid) for group in report.groups}
         removed_from = {ChatJid(jid) for jid in report.left}
