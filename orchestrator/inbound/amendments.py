@@ -154,11 +154,12 @@ async def edit(
 
 
 async def _in_place_of(tx: Tx, message: Inbound, target: Message) -> Inbound:
-    """Return an edit as a message at the end of the conversation that takes the place of the one it edits.
+    """Return an edit as a new message for the end of the conversation, which replaces the one it edits.
 
     It has the id of that message, `target`, by which later edits, deletions and replies name it, and the
     file, which may still be fetched. Some messengers send an edit without the quoted message and the thread:
-    then it gets those of `target`. The stored `target` gets the id of the edit instead, and loses its text.
+    it has the quote of `target`, or else its own, and its own thread, or else that of `target`. The stored
+    `target` gets the id of the edit instead, and loses its text.
     """
     stored_thread = await messages.free_id_for_edit(tx, target, message.id)
     return replace(

@@ -464,9 +464,10 @@ def render(
     role_line: str | None = None,
     polls: Sequence[str] = (),
 ) -> str:
-    """Return the prompt of a turn: a header, the dashboard, notes, notices and polls, then messages as XML.
+    """Return the prompt of a turn: a header, the dashboard, notes, polls, and the messages as XML.
 
-    The messages are oldest first. The oldest are left out when the text gets too long; the XML says how many.
+    Before the polls, lines may say that a message came by a hook, and what the agent may not do. The messages
+    are oldest first. The oldest are left out when the text gets too long; the XML says how many.
 
     Args:
         context: the messages, oldest first.

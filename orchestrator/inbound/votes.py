@@ -88,7 +88,8 @@ async def count(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms
 async def collect(tx: Tx, poll: Poll, message: Inbound, *, now_ms: int) -> None:
     """Let the turn that a vote started wait `COLLECT_MS` for further votes, and count this turn for the poll.
 
-    `message` is the stored message of the vote. A turn that existed before the vote does not wait.
+    `message` is the stored message of the vote; without a turn, nothing happens. A turn that existed before,
+    and which the vote has joined, is counted, too, but does not wait.
     """
     stored = await messages.find(tx, message.chat_jid, message.id)
     if stored is not None and stored.turn_id is not None:

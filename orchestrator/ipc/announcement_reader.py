@@ -80,7 +80,8 @@ class AnnouncementReader:
         """
         self._directory = directory
         self._announce = announce
-        # The watcher is made for groups: here `directory` is the folder of the only one, and its mailbox.
+        # The watcher expects a folder for each group, with mailboxes in it. Here `directory` is the only such
+        # folder, and itself its mailbox (".").
         self._watcher = MailboxWatcher(directory.parent, mailboxes=(".",), sweep_seconds=sweep_seconds)
         self._name = Folder(directory.name)
         self._trouble: str | None = None

@@ -427,7 +427,7 @@ async def _asker(tx: Tx, group: Group, turn: Turn | None, *, written_ms: int | N
     """Return for whom a request is made, with the role that decides what the request may do.
 
     It is the role with the fewest rights among that of the turn and those of the group's restricted
-    containers; without any of them, the owner's.
+    containers, which each have the rights of one role only; without any of them, the owner's.
 
     The turn alone proves little: a container may name any turn of its group, and leave requests behind when
     it ends. If a restricted container ran when the file was written, the file is from it, because no other

@@ -97,7 +97,9 @@ class ContainerProxies:
         on_runaway: OnRunaway,
         limits: ModelProxyLimits | None = None,
     ) -> None:
-        """Build the model proxy, which does not listen yet. `open` builds the egress proxy.
+        """Build the model proxy, which does not listen yet, and its budgets, approvals, failover and more.
+
+        `open` builds the egress proxy.
 
         Args:
             host: the database, clock, settings and folders of the host.
@@ -139,7 +141,7 @@ class ContainerProxies:
         parsing = ParsingProcess(clock=host.clock)
         self._mcp_tokens = McpTokens(
             host.home.data,
-            self._upstream,
+            self._upstream,  # called later, when `self.proxy` is set
             clock=host.clock,
             on_refused=self._notify_login_refused,
         )

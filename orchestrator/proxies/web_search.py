@@ -268,6 +268,7 @@ class WebSearch:
         """Notify the owner of a search service's fault and its fix; of the same fault at most once a day."""
         now_ms = self._host.clock.now_ms()
         day = datetime.fromtimestamp(now_ms / 1000, self._host.settings.zone).date().isoformat()
+        # `notify` compares the text, too: another fault on the same day is notified.
         text = f"⚠️ Agents cannot search the web with {service.value}. {failure} Fix: {failure.fix}"
         await self._host.database.write(
             lambda tx: owner.notify(tx, text, about=f"search:{service.value}:{day}", now_ms=now_ms)

@@ -57,10 +57,10 @@ class ContainerSlots:
 
         Return those containers, which the caller closes.
         """
-        closed: list[LiveRun] = []
+        to_close: list[LiveRun] = []
         while self.free < 1 and self.coming < 1 and self.spare:
-            closed += self.release(self.spare[:1])
-        return closed
+            to_close += self.release(self.spare[:1])
+        return to_close
 
     def take(self) -> bool:
         """Take a free slot for a turn and return True.
@@ -75,17 +75,17 @@ class ContainerSlots:
         return True
 
     def reserve_for_later(self) -> list[LiveRun]:
-        """Reserve a slot for a turn that cannot start yet: the next that becomes free, or else a free one.
+        """Reserve a slot for a turn that cannot start yet: one that is `coming`, or else a free one.
 
         Without either, `coming` becomes negative: the turn waits for a slot that no closing run will free.
         Return the containers without work that the caller closes for it.
         """
-        closed = self.make_room()
+        to_close = self.make_room()
         if self.coming < 1 and self.free > 0:
             self.free -= 1
         else:
             self.coming -= 1
-        return closed
+        return to_close
 
     def release(self, runs: Sequence[LiveRun]) -> list[LiveRun]:
         """Let other turns have the slots of those of `runs` that have no work and are not claimed.
@@ -94,8 +94,8 @@ class ContainerSlots:
         otherwise as `coming`: it becomes free when the run has ended. Return these runs, which the caller
         closes.
         """
-        closed = [run for run in self.spare if run in runs]
-        for run in closed:
+        to_close = [run for run in self.spare if run in runs]
+        for run in to_close:
             self.spare.remove(run)
             # A turn that waits for this slot then starts at once, and not only when the container is gone.
             if self.overlap > 0:
@@ -103,7 +103,7 @@ class ContainerSlots:
                 self.free += 1
             else:
                 self.coming += 1
-        return closed
+        return to_close
 
 
 def own_run_of(turn: Turn, runs: Sequence[LiveRun]) -> LiveRun | None:

@@ -155,9 +155,11 @@ def _decide_retry(
     """Decide whether a turn whose failure may pass is tried again, and after what pause. Pure.
 
     `outage` is the outage in which it failed; None if there was none. `fault` says who caused the failure,
-    and `reason` is its text. A turn that is given up after an outage or restarts gets a reason that says so.
+    and `reason` is its text. A turn that is given up (its pause is None) after an outage or restarts gets a
+    reason that says so.
     """
     if outage is not None:
+        # A missing image of the agents counts as an outage, too, in which turns wait much longer.
         is_image = fault is FailureOwner.IMAGE
         elapsed_ms = now_ms - outage.since_ms
         delay_ms = image_delay_ms(elapsed_ms) if is_image else outage_delay_ms(elapsed_ms)

@@ -69,10 +69,10 @@ def is_failing(task: ScheduledTask) -> bool:
 
 
 async def pause_failing(tx: Tx, task: ScheduledTask, turn: Turn, *, reason: str, now_ms: int) -> None:
-    """Pause a scheduled task and notify its group, once."""
+    """Pause a scheduled task that keeps failing, and notify its group."""
     why = f"it failed {task.failures} times in a row, last with: {reason.rstrip('.')}."
     await task_stops.stop(tx, task, reason=why, now_ms=now_ms)
-    # The time in the key makes each pause a new message, also for a task that was resumed and failed again.
+    # With the time in the key, a later pause is notified, too: the task was resumed and failed again.
     text = f"⏸️ I have paused “{shorten(task)}” ({task.id}): {why} It goes on when it is resumed."
     await _notify_group(tx, task, turn, text, key=f"task-paused:{task.id}:{now_ms}", now_ms=now_ms)
 

@@ -507,10 +507,10 @@ class Board(RequestHandler):
         ]
 
     async def do_never_mind(self) -> str:
-        """Return the answer that there is nothing to give up: no question is open, or only for somebody else.
+        """Return the answer that no question is open, or only one for somebody else: nothing is given up.
 
-        Empty if the sender has an open question, which the agent repeats. `cancel it` without any open
-        question cancels the reminder that the sender last referred to, after a question.
+        Empty if the sender has an open question: the agent then asks it again. Without any open question,
+        `cancel it` is about the reminder that the sender last referred to: the agent asks whether to cancel.
         """
         last = self.context.last
         if self.slot("it") and last is not None and last.kind in ALARMS and not self.context.state.questions:

@@ -91,12 +91,12 @@ class Lists(RequestHandler):
         A number refers to the entries shown last, which may be reminders or tasks: then raises `AnswerNow` to
         ask whether to cancel the reminder, or to drop the task.
         """
-        shown = self.context.state.shown.get(self.slot("item"))
-        if shown is None or shown.kind == "item" or self.slot("list"):
+        entry = self.context.state.shown.get(self.slot("item"))
+        if entry is None or entry.kind == "item" or self.slot("list"):
             return await self.act()
-        if shown.kind != "task":  # a reminder; the flag `ask` makes it ask first
-            return await carry_out(self.parsed.of("cancel_reminder", **shown.slots, ask="yes"), self.context)
-        option = Option(label=shown.label, request=self.parsed.of("drop_task", **shown.slots))
+        if entry.kind != "task":  # a reminder: the flag `ask` makes `carry_out` raise the question
+            return await carry_out(self.parsed.of("cancel_reminder", **entry.slots, ask="yes"), self.context)
+        option = Option(label=entry.label, request=self.parsed.of("drop_task", **entry.slots))
         raise self.question("which", self.say("did_you_mean.drop_task"), [option])
 
     def _act(self) -> str:

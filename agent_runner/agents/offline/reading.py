@@ -291,12 +291,14 @@ def _is_understood(requests: Sequence[ParsedRequest], whole: ParsedRequest | Non
     """Return whether the part before a cut is understood as requests of its own.
 
     `requests` are those of that part; `whole` is the request that the uncut text would be, None if it is
-    none. In `내일 9시에 운동, 3시에 병원 알려줘` both parts share one day and one verb, so the first part,
-    which has no verb, is not cut off: alone it would only be a reminder to offer (slot `offered`).
+    none. A Korean reminder has its verb at the end: in `내일 9시에 운동, 3시에 병원 알려줘` both parts share
+    the day and the verb. So the first part is not cut off: alone, without a verb that asks for a reminder,
+    it would only make the agent offer one (slot `offered`).
     """
-    is_one_reminder = whole is not None and (whole.intent, whole.language) == ("remind", Language.KOREAN)
+    is_korean_reminder = whole is not None and (whole.intent, whole.language) == ("remind", Language.KOREAN)
     return not any(
-        request.intent == "unknown" or (is_one_reminder and request.slot("offered")) for request in requests
+        request.intent == "unknown" or (is_korean_reminder and request.slot("offered"))
+        for request in requests
     )
 
 

@@ -589,14 +589,14 @@ class Reminders(RequestHandler):
         """Move the reminder that the request names to another time, and return the answer.
 
         Record how to undo it. A reminder that was sent already is set again. Raises `AnswerNow` to ask which
-        reminder or time is meant.
+        reminder or time is meant, or for the text of a new one if "again" refers to no sent reminder.
         """
         if not self.slot("id"):
             upcoming = await self.upcoming()
             if answer := await self._set_sent_one_again(upcoming):
                 return answer
-            if self.slot("again"):  # there is no sent reminder to set again: ask for the text of a new one
-                # Only Korean words with "again" name a span; `뒤` makes it a time from now on.
+            if self.slot("again"):  # no sent reminder is meant: ask for the text of a new one
+                # English words give a time (`when`), Korean ones a span (`later`): `뒤` is "from now".
                 when = self.slot("when") or f"{self.slot('later')} 뒤"
                 self.parsed = self.parsed.of("remind", when=when)
                 raise self.question("what", self.say("no_text"))

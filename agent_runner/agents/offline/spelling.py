@@ -77,10 +77,7 @@ def may_have_errors(parsed: Sequence[ParsedRequest]) -> bool:
 
 
 def _has_errors(request: ParsedRequest) -> bool:
-    """Return whether a request is not fully understood, perhaps because of typing errors.
-
-    An offered reminder (slot `offered`) is judged like any other request.
-    """
+    """Return whether a request is not fully understood, perhaps because of typing errors."""
     return (
         request.intent in ("unknown", "unknown_part")
         or request.slot("trouble") == "unsure"
@@ -93,7 +90,9 @@ def _has_errors(request: ParsedRequest) -> bool:
 def _has_time_in_text(parsed: ParsedRequest) -> bool:
     """Return whether the text of a request may contain words of a time, misspelt or not: `pay rent tommorow`.
 
-    A word with a capital letter is taken for a name (`call Munday`), except after words such as `on`.
+    If so, a time may have been missed. A word with a capital letter is taken for a name (`call Munday`),
+    except a usual misspelling, or the last word after one such as `on`. Words without an error count only in
+    the slot `what`.
     """
     what = parsed.slot("what") or parsed.slot("title") or parsed.slot("item")
     before, _, last = what.rpartition(" ")

@@ -229,13 +229,14 @@ def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
                 return [parsed.of("two_meanings")]  # `10분 뒤에 잼` ("jam in 10 minutes"): a time, no list
             items = "\n".join(entries(match["items"], parsed.language))
             return [parsed.of("add_items", items=items, list=match["list"], doubt="yes")]
+        # `milk to shopping and rice to pantry`: each part names its own list.
         if len(parts) > 1 and all(map(PATTERNS["entry_of_list"].fullmatch, parts)):
             return [parsed.of("add_items", items=part) for part in parts]
         return [parsed.of("add_items", items="\n".join(parts))]
     requests = []
     for item in entries(parsed.slot("items"), parsed.language, TODO):
         title, deadline = title_and_deadline(item, parsed.language, is_task=False)
-        if PATTERNS["deadline_left"].search(title if deadline else item):
+        if PATTERNS["deadline_left"].search(title if deadline else item):  # `by Friday` is still in the text
             return [parsed.of("two_meanings")]
         if deadline:
             requests.append(parsed.of("add_task", title=title, when=deadline))
@@ -325,7 +326,8 @@ def _marked(body: str, *, is_korean: bool) -> Iterator[tuple[str, str, bool]]:
 
     `pay rent by Friday` gives ("pay rent", "Friday", True). The title is before an English mark, and may be
     after a Korean one. A sure mark stands for deadlines only, so that even a vague time beside it is one;
-    `for` and `on` are not sure. Korean words without the mark give an empty title.
+    `for` and `on` are not sure. Korean words without the mark give an empty title, which the caller
+    has to skip.
     """
     if not is_korean:
         for mark in PATTERNS["deadline_mark"].finditer(body):
@@ -428,15 +430,16 @@ def _reminder(body: str, language: Language) -> ParsedRequest:
     """Return the request for the reminder in words such as `call mum in 10 minutes` or `at 9am to call mum`.
 
     The slot `what` has the text, `when` the words of the time, and `trouble` says that the time is not clear
-    or that the text is missing. A reminder before an event has the slot `before`, too, and one from one day
-    to another the slot `last`.
+    or that the text is missing. A reminder before an event has the slot `before`, too, and one for the days
+    `from Monday to Wednesday` the slot `last`.
     """
     if before := _before_event(body, language):
         return before
     lead = _leading(body)
     cut = _cut_end(body) if lead is None else _cut_start(body, lead)
-    if (cut is None or _misplaces_days(body, cut, language)) and (several := _between_days(body, language)):
-        return several
+    # The days in `from Monday to Wednesday` belong to the time together: another cut of the text is dropped.
+    if (cut is None or _misplaces_days(body, cut, language)) and (for_days := _between_days(body, language)):
+        return for_days
     what, when = cut or (body, "")
     what_to_do = _without_leading_to(what)
     if not when:

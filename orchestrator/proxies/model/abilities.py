@@ -231,7 +231,7 @@ class _AbilityTests:
     async def tool(self) -> AbilityFinding:
         """Test whether the service takes tools and the model calls one.
 
-        A model whose answer was cut before a call counts as able.
+        A model whose answer was cut at `max_tokens` counts as able.
         """
         reply = await self._ask(
             messages=_user_message("Note the colour red: call the tool note__colour."),

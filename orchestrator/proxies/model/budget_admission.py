@@ -259,7 +259,7 @@ class Admission:
 
 
 def _account_of(identity: RunIdentity) -> rules.BudgetAccount:
-    """Return the account that a run's requests are charged to: its group, and if they are background work."""
+    """Return the account of a run's requests: its group, and whether they are background work."""
     return rules.BudgetAccount(
         folder=identity.folder,
         is_main=identity.is_main,

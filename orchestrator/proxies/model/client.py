@@ -65,6 +65,7 @@ class ClientSide:
             return False
         self._is_counted = True
         is_stranger = self.caller == self.peer  # the run is not known yet, only the address
+        # The pace is measured in bytes: a request costs a fixed number, beside the bytes of its body.
         cost = self._limits.stranger_bytes if is_stranger else self._limits.request_bytes
         seconds = self._pace.request_seconds(self.caller, cost)
         if seconds > 0:

@@ -127,8 +127,9 @@ class Failover:
     async def judge(self, identity: RunIdentity, answered: Answered) -> bool:
         """Decide whether a run's turn leaves its service for another because of the service's answer.
 
-        Return True if it does. Then that is recorded, and the service will be tested by the host. An answer
-        without an error resets the count of the run's failed tries. A run without a turn stays.
+        Return True if it does, and record it. The host then tests the service soon, and also if the turn
+        would leave but may move to no other. An answer without an error resets the count of the run's failed
+        tries. A run without a turn stays.
         """
         if answered.error is None:
             # A `Counter` ignores a missing key here.

@@ -140,7 +140,8 @@ async def upstream_request(
         headers=rules.request_headers(received, target.credential, features=identity.model_features),
         body=None if body is None else one_piece(body, held),
         first_byte_seconds=first_byte_seconds,
-        # One bound for the whole wait: those of connection, upload and first byte would add up.
+        # If the turn would leave for another service, one bound for the whole wait: those of connection,
+        # upload and first byte would add up.
         within_seconds=first_byte_seconds + upload_seconds if _turn_may_leave(identity, facts) else None,
         facts=facts,
         is_public_only=target.is_public_only,

@@ -189,12 +189,12 @@ class ModelHealth:
     # The service answers
 
     async def _record_answer(self, identity: RunIdentity, answering_model: str | None) -> None:
-        """Record that the service answered a run's request for `answering_model`.
+        """Record that, and when, the service answered a run's request for `answering_model`.
 
-        This ends its turn's outage, and the refusals of the turn's model and of all models. The refusal of a
-        model that an agent chose itself ends with an answer of that model, of the one that the owner has
-        chosen for its group since, or, after a restart of the host, of any model: which one was refused is
-        not stored, and the refusal blocks no turn even if it still holds.
+        This ends its turn's outage, the refusals of the turn's model, and those that concern no particular
+        model. The refusal of a model that an agent chose itself ends with an answer of that model, of the one
+        that the owner has chosen for its group since, or, after a restart of the host, of any model: which
+        one was refused is not stored, and the refusal blocks no turn even if it still holds.
         """
         self.accepted_ms = self._clock.now_ms()
         await self.end_outage(identity)

@@ -98,8 +98,9 @@ def price_of(catalog: ModelCatalog, choice: ModelChoice, prices: Prices) -> Serv
     """Return the price of a service's model in USD per million tokens; None if it is not known. Pure."""
     service = catalog.service(choice.service)
     if service is not None and not has_list_price(service):
-        # The owner's price is for the service's own model; another may cost more. Without one, the price is
-        # zero for any model of a service in the owner's network that needs no key, else not known.
+        # The owner's price is for the service's own model; another may cost more. Without an owner's price,
+        # `known_price` holds for any model: zero for a service in the owner's network that needs no key, else
+        # None.
         holds_for_model = (
             service.price is None or service.model in (None, choice.model) or choice.model is None
         )

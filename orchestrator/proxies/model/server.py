@@ -146,10 +146,10 @@ class ProxyProtocol(BoundedProtocol):
         return (self,) if is_peer_greedy or by_peer.total() > self._limits.connections else ()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count a connection for its container; the base class then closes it if `surplus` returns it."""
+        """Count this connection for its container; the base class then closes it if there are too many."""
         self._address = _peer(transport)
         self._connections_by_peer[self._address] += 1
-        super().connection_made(transport)
+        super().connection_made(transport)  # calls `surplus`
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Subtract an ended connection from the count of its container, and stop its timer."""
