@@ -22,7 +22,7 @@ class TurnInbox:
     def __init__(self, directory: Path, run: str, *, handled: set[int]) -> None:
         """`directory` is the folder in which turns arrive as files, `run` the id of this run.
 
-        `handled` are the numbers of turns that are skipped; those that are handed out are added.
+        `handled` are the numbers of turns that are skipped; those that are handed out are added to this set.
         """
         self._directory = directory
         self._run = run
@@ -30,7 +30,7 @@ class TurnInbox:
         self._read_names: set[str] = set()
         """The names of files that were read and that the host has not deleted yet."""
         self._logged_close_text: str | None = None
-        """The last unreadable request to close that was logged."""
+        """The last unreadable text of `CLOSE_FILE`, in which the host names runs to end, that was logged."""
 
     async def next(self) -> TurnOrder | None:
         """Wait for the next turn and return it; None means that the host wants this run to end."""

@@ -114,9 +114,9 @@ class TurnProgress:
         self._forget_text()
 
     def text(self, piece: str) -> None:
-        """Add the next piece of the text that began last; it is sent within `DRAFT_SECONDS`.
+        """Add the next piece of the text that the agent is writing; it is sent within `DRAFT_SECONDS`.
 
-        What exceeds `MAX_DRAFT_CHARS` of this text is dropped.
+        What exceeds `MAX_DRAFT_CHARS` of this text, or comes outside of a turn, is dropped.
         """
         room = MAX_DRAFT_CHARS - self._sent - len(self._pending)
         if self._outlet is None or self._turn is None or not piece or room <= 0:

@@ -129,9 +129,8 @@ class Orchestrator:
     async def _open_proxies(self, stack: AsyncExitStack) -> None:
         """Start the proxies that containers reach the internet and models by; `stack` closes them.
 
-        The host's other ports are blocked for containers, where the runtime has a firewall for that.
-        `_build_features` comes after this: it needs what `ContainersFeature.connect` sets up, which is
-        `orders`, which describes containers to start, and `redactor`, which removes the host's secrets.
+        `connect` blocks the host's other ports for containers, where the runtime has a firewall for that, and
+        sets `orders` and `redactor` of `self._containers`, which `_build_features` needs.
         """
         self._proxies = ContainerProxies(
             self._host,

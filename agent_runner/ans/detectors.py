@@ -283,12 +283,13 @@ def pattern_of(tool_name: str, arguments: Mapping[str, Any]) -> str:
 
 def likeness(tool_name: str, arguments: Mapping[str, Any]) -> int:
     """Return a hash of a call of a tool, which is equal for calls that repeat each other."""
-    # The pattern has the beginnings of the main arguments (`KEY_ARGUMENTS`). Written text is compared as a
-    # whole, too: three different edits of a file are progress, three equal ones a loop. A call without any of
-    # the main arguments is compared by all that it has.
+    # The pattern has the beginnings of the main arguments (`KEY_ARGUMENTS`). Besides, only written text is
+    # compared, as a whole: three different edits of a file are progress, three equal ones a loop. A call
+    # without any main argument is compared by all its arguments.
     has_main_argument = any(arguments.get(key) for key in KEY_ARGUMENTS)
-    whole = [name for name in sorted(arguments) if not has_main_argument or name in WRITTEN]
-    return hash((pattern_of(tool_name, arguments), *(f"{name}={arguments[name]}" for name in whole)))
+    compared_whole = [name for name in sorted(arguments) if not has_main_argument or name in WRITTEN]
+    texts = (f"{name}={arguments[name]}" for name in compared_whole)
+    return hash((pattern_of(tool_name, arguments), *texts))
 
 
 class RepeatDetector:

@@ -181,7 +181,7 @@ class RunNotices:
     def end_turn(self, *, is_well: bool = True) -> TurnNotices:
         """Close the turn and return the outcome of its notices.
 
-        The host's notices that the model did not read are named in the outcome and removed here.
+        The host's notices that the model did not read are named in the outcome (`returned`) and removed here.
 
         `is_well`: whether the turn was answered. After a failed turn, the run's own notices that were
         delivered in it become due again, except those about that turn itself; the host passes its own notices
@@ -236,7 +236,7 @@ class RunNotices:
         """
         async with self._lock:
             if not self.pending:
-                # A notice that comes later must not find a tool that ended before this point.
+                # A notice that comes later and waits for a tool has to wait for the next end of that tool.
                 self._consume_tools()
                 return ""
             turn = self._turn  # compared below: the turn may end while a thread does the work

@@ -46,7 +46,7 @@ class ObservedHost(HostClient):
         self._noticing.do(lambda rules: _report(rules, _call(call, command), reply, duration_ms))
         if self._noticing.rules is not None:
             # Only for its effect: the text is dropped, and the notices count as delivered. The agent's answer
-            # to the chat then has a line for each of them.
+            # to the chat then has a line for each of them. The limit is that of a hook of the CLI.
             await self._noticing.rules.drain("after_tool", limit=MAX_RESTORE_CHARS)
         return reply
 

@@ -122,11 +122,11 @@ class NoticeRules:
         return delivered if outcome.error is None else ()
 
     def end_session(self, *, session_id: str | None) -> None:
-        """Report that the run has ended, with its turns and messages.
+        """Report that the run has ended, with the number of its turns and of the conversation's messages.
 
-        `session_id` is the agent's session; None if it has none.
+        The messages include those of earlier runs. `session_id` is the agent's session; None if it has none.
         """
-        turns = self._checkpoints.turn - self._so_far.turns
+        turns = self._checkpoints.turn - self._so_far.turns  # without the turns of earlier runs
         payload = {"session_id": session_id, "turns": turns, "messages": self._messages}
         self.notices.emit("session.end", "info", payload)
 

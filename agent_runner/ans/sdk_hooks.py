@@ -161,10 +161,11 @@ class NoticeHooks:
         return {}
 
     async def _tool_succeeded(self, hook_input: Any) -> dict[str, Any]:
-        """Report a call that succeeded, and remember the file that the agent has read or edited with it.
+        """Report a call that succeeded, and remember the state of the file that was read or edited with it.
 
-        The end of a command is noted, too. Of a subagent's calls, only ends of commands and edits of files
-        are noted: the agent does not know the content of files that a subagent reads.
+        Later changes of that file by others are reported to the agent. The end of a command is noted, too. Of
+        a subagent's calls, only ends of commands and edits are noted: its edits count as the agent's own, but
+        the agent does not know a file that a subagent has read.
         """
         rules = await self._noticing.load()
         path = _path(hook_input)

@@ -210,7 +210,7 @@ def _tokens(content: list[Any]) -> int:
 
 
 def _text_of(block: Any) -> str:
-    """Return the text that a model wrote in a block of its answer; empty for other kinds of blocks."""
+    """Return all that a model wrote in a block of its answer, to count its tokens; empty for other blocks."""
     match block:
         case sdk.TextBlock(text=text):
             return text

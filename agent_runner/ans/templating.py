@@ -138,7 +138,10 @@ def _escaped(value: Any) -> Any:
 
 
 def toon_encode(value: Any) -> FormattedBatch:
-    """Return a value in the TOON format, which quotes characters that would break a line or a row."""
+    """Return a value as text in the TOON format, of the type that is printed without further escaping.
+
+    The format itself quotes characters that would break a line or a row.
+    """
     import toon_format
 
     return FormattedBatch(toon_format.encode(value))

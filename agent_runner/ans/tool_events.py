@@ -66,6 +66,7 @@ class ToolCallEvents:
         self._durations: dict[str, int] = {}
         """Milliseconds that each ended call of this turn took, by the call's id."""
         self._batches = 0
+        """Number of groups of calls made together that have ended so far, as in `batch_ended`."""
 
     @property
     def count(self) -> int:

@@ -507,7 +507,7 @@ def _write_list(
     """
     page = readable.entries(title, rows, heading=heading, nothing="There are none.")
     export.write(f"{name}.md", page.encode())
-    # `visible` replaces characters that a terminal obeys by escapes such as `\u202e`, which JSON has, too.
+    # `visible` makes escapes such as `\u202e` of characters that would control a terminal; JSON allows these.
     export.write(f"{name}.json", visible(json.dumps(rows, indent=2, ensure_ascii=False) + "\n").encode())
 
 

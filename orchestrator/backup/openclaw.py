@@ -134,8 +134,9 @@ def _database(agent: str) -> str:
 def _add_files(reading: _OpenClaw) -> None:
     """Add the conversations that are stored in files: the first `MAX_GROUPS` that their index lists.
 
-    Without an index there are none. Further conversations, and an index of an unknown version, are noted as
-    left out. An entry whose session id cannot be the name of a file is skipped.
+    Without an index there are none. Noted as left out are further conversations, those that were restarted
+    or deleted, and an index of an unknown version. An entry is skipped if it belongs to no chat, or if its
+    session id cannot be the name of a file.
 
     Raises:
         BackupError: the index is no JSON, or too large.

@@ -117,7 +117,7 @@ class YearArchive:
         self._settled_files: set[Path] = set()
         """Files that need no search for duplicates: their rows were deleted from the database.
 
-        A row that had changed meanwhile was not deleted, but comes as another line.
+        A row that changed meanwhile was not deleted, but its changed form is another line and no duplicate.
         """
         self._newly_written_files: set[Path] = set()
         """Files written since the last call of `mark_settled`."""

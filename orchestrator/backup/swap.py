@@ -188,9 +188,10 @@ class Stage:
         return self._root / ("." if self._can_write_top else "data") / STAGE
 
     def open(self) -> None:
-        """Create the stage's folder in each part of the home, with an empty folder for unpacked files in it.
+        """Create the stage's folder in each part of the home, after deleting that of an earlier restore.
 
-        Only their owner can enter them. Raises `OSError`.
+        Only its owner can enter it. Inside is an empty folder for the unpacked files, its `base`. Raises
+        `OSError`.
         """
         self.clear()
         # If the home's top folder is read-only, the settings file shares the folder in `data`, which exists.

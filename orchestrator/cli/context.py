@@ -62,7 +62,7 @@ def show_context(group: GroupArgument, /, *, as_json: JsonOption = False, home: 
 
 @context_app.command
 def plan(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Show a group's plans with their tasks; an arrow marks the active ones.
+    """Show a group's plans with their tasks; an arrow marks the active plan and its active task.
 
     Example: `andy context plan family`
     """
@@ -322,12 +322,13 @@ def why(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOptio
 
 
 async def _last_restored_run(tx: Tx, folder: str) -> Run | None:
-    """Return the newest run (container) that continued a group's conversation; None if there is none.
+    """Return the group's newest run (container) whose way to continue the conversation is recorded, or None.
 
     Raises:
         UnknownGroup: no group has this folder.
     """
     group = await groups.known(tx, folder)
+    # `last_restores` has at most one run of each group.
     return next((run for run in await runs.last_restores(tx) if run.folder == group.folder), None)
 
 

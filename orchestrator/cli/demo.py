@@ -176,6 +176,7 @@ async def _ask(client: Client, events: asyncio.Queue[HostEvent], text: str) -> s
     `DemoFailed`, `TimeoutError`.
     """
     state = await _say(client, text)
+    # The answer is in `state` already; its event names the run.
     run = await _wait_for_answer(events)
     for line in state.get("reply", "").splitlines():
         print(f"  Andy  │ {line}")

@@ -208,6 +208,7 @@ async def _run_check(name: str, check: Check) -> DoctorFinding:
     try:
         return await check()
     except AndyError as error:
+        # The text of an `AndyError` says itself what to do; it is shown above the fix.
         return bad(name, str(error), fix="see above")
     except PermissionError as error:
         fix = "call andy as the user who owns the home"

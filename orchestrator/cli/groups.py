@@ -474,7 +474,10 @@ async def register_chat(home_option: Path | None, requested: Registration) -> No
     assistant = terminal.settings_of(home).assistant_name
 
     async def act(tx: Tx, now_ms: int) -> Group:
-        """Register the chat, and before it the main group if that does not exist."""
+        """Register the chat, and before it the main group if that does not exist.
+
+        The models in the requested settings are checked first; a gateway's may have any names.
+        """
         await model_choices.check_settings(tx, requested.config, has_gateway=has_gateway)
         await registration.ensure_main(tx, now_ms=now_ms)
         return await registration.register_by_hand(tx, requested, now_ms=now_ms)

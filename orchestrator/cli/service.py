@@ -383,7 +383,10 @@ def _check_systemd() -> None:
 
 
 async def _refuse_other_host(unit: ServiceUnit, home: Path | None) -> None:
-    """Raise `BadRequest` if another process than that of the unit runs Andy on the home, or starts him."""
+    """Raise `BadRequest` if Andy is up or starting on the unit's home in another process than the unit's.
+
+    `home` is the option `--home` that led to the unit's home.
+    """
     from orchestrator.cli import terminal
 
     properties = unit.systemctl("show", unit.file_name, "--property=ActiveState")

@@ -158,7 +158,7 @@ def cancel(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOpti
 
 @tasks_app.command
 def run(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Run a task once now, besides its schedule; with Andy down, when it starts.
+    """Run a task once now, besides its schedule; with Andy down, when he starts.
 
     Example: `andy tasks run task-1a2b3c4d`
     """

@@ -335,12 +335,13 @@ def _end_of_quoted(text: str, start: int, closing: str) -> int | None:
 def _up_to_mark(closing: str) -> re.Pattern[str]:
     """Return the pattern of a quoted value from its first character to the quotation mark that closes it.
 
-    `closing` has all characters that can close it; each closes only where `_end_of_quoted` says.
+    `closing` has all characters that can close it; each closes only before what `followed` matches.
     """
     marks = re.escape(closing)
     followed = r"(?=[ \t\r\n\],/]|\Z)"
     # Backslash and any character; a line break that ends no paragraph; a mark inside a word.
     inside = rf"[^\\\n{marks}]++|\\.|\n(?!\n)|(?![{marks}]{followed})[{marks}]"
+    # The mark after all that is inside is the one that closes.
     return re.compile(rf"(?:{inside})*+[{marks}]", re.DOTALL)
 
 

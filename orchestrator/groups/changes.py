@@ -361,8 +361,9 @@ async def _record(tx: Tx, change: GroupChange, kind: str, detail: dict[str, Any]
 def diff(before: str, after: str) -> list[DiffLine]:
     """Return the difference of two texts line by line, with two unchanged lines around each change. Pure.
 
-    An entry of the kind `…` stands for the unchanged lines between two changes. Texts that are too long to be
-    compared line by line are returned as removed and added as a whole.
+    An entry of the kind `…` stands for the unchanged lines between two changes. Long texts are compared
+    without the lines that are equal at their starts and ends. If the rest is still too long to be compared
+    line by line, all of it is returned as removed and added.
     """
     old, new = before.split("\n"), after.split("\n")
     if len(old) * len(new) > MAX_COMPARED:

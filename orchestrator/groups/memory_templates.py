@@ -124,7 +124,7 @@ def _is_searchable(directory_fd: int, name: str) -> bool:
 
 
 def whole_text(home: Path, folder: str, name: str) -> str | None:
-    """Return the whole text of a note in a group's folder, which may be written back changed. Blocks.
+    """Return the whole text of a note in a group's folder, so that it can be changed and stored. Blocks.
 
     None if there is no such file, it is not a regular one, or it has `MAX_TEXT_BYTES` or more by now.
     """

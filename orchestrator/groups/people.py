@@ -168,10 +168,10 @@ async def known_people(tx: Tx, folder: str) -> list[GroupPerson]:
 
 
 def named(listed: Iterable[GroupPerson], wanted: str, *, shows_others: bool = True) -> GroupPerson:
-    """Return the only person among `listed` with the address or the name `wanted`. Pure.
+    """Return the only person among `listed` with the address, id (`person_of`) or name `wanted`. Pure.
 
-    An address has precedence over a name, and a whole name over the first word of one. `shows_others` says
-    whether the text of an error may list the other people.
+    An address or id has precedence over a name, and a whole name over the first word of one. `shows_others`
+    says whether the text of an error may list the other people.
 
     Raises:
         UnknownPerson: nobody has it.
@@ -228,8 +228,8 @@ def mentioned(listed: Iterable[GroupPerson], text: str) -> list[GroupPerson]:
 async def set_role(tx: Tx, folder: str, address: str, role: Role | None, *, by: str, now_ms: int) -> Group:
     """Give a person a role in a group, by one of their addresses, and return the changed group.
 
-    They have the role under all of their known addresses. With None for `role` they lose their own role, and
-    have that of everybody else. `by` is who changes it.
+    It is stored for this address alone, and holds for all of their known ones. With None for `role` they lose
+    their own role, and have that of everybody else. `by` is who changes it.
 
     Raises:
         UnknownGroup: there is no such group.

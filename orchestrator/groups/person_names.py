@@ -111,10 +111,10 @@ def _replaced(text: str, name: str, word: str) -> str:
 
 @lru_cache(maxsize=1_024)
 def _pattern(name: str) -> re.Pattern[str]:
-    """Return a pattern that finds a folded name as a word of its own; Korean particles may follow it."""
+    """Return a pattern that finds a folded name as a word, with or without Korean particles after it."""
     words = r"\s+".join(re.escape(word) for word in name.split(" "))
     if re.fullmatch(f"[{_HANGUL}]", name):
-        # With one more syllable that is also a particle, such as 아 or 이, it would be another name.
+        # Fewer particles than after other names: with 아 or 이, particles, too, it would be another name.
         after = f"(?={_OF_SYLLABLE}(?![^\\W_]))"
     else:
         after = f"(?=(?:{_PARTICLES})(?![^\\W_]))"

@@ -183,6 +183,7 @@ def _sending_rules(group: Group, columns: Sequence[_RoleColumn]) -> Iterator[Rul
     People whose questions get a conversation of their own (`is_restricted`) may have messages sent only to
     the chat in which they asked.
     """
+    # Without a named permission, `answer_if_may` tests only whether the role may call Andy.
     yield _row(
         "sends",
         "messages",

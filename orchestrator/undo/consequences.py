@@ -41,7 +41,8 @@ async def cancel_outdated_alerts(tx: Tx, effects: Sequence[RowEffect], *, now_ms
 async def _outdated_alerts(tx: Tx, effect: RowEffect) -> AsyncIterator[Notification]:
     """Yield the pending notifications that have to be cancelled before an effect is undone.
 
-    `cancel_outdated_alerts` says which.
+    For a task that gets its earlier deadline back, these are the alerts that rules made for the present one;
+    for a pending notification that comes back, another one about the same subject.
     """
     before, after = effect.before, effect.after
     if before is None or effect.table not in ("dashboard_tasks", "notifications"):

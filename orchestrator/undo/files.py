@@ -5,6 +5,7 @@ They are in `data/undo/FOLDER/`:
     content/HASH    the content of a file, each once
     trees/HASH      the paths of a folder with their hashes, at one moment
     turns/NUMBER    names the tree before a turn that has not been compared with what came after it
+    last            names the tree that was stored last
 
 Whatever is in a group's folder is read and written below directory descriptors (`agent_runner.wire.trees`):
 no link is followed, no pipe opened, and what is too large or too much is named and not read. All of it

@@ -358,6 +358,7 @@ class UndoService:
         """
         turn = plan.turn
         for effect in plan.files:  # a hundred of them are read again in a few milliseconds
+            # The key of a file's effect is its path.
             now = self.files.now(turn.folder, effect.key[0], compared_with=effect.after)
             # A file that was changed since gets another content by the undo: an undo of the undo needs this.
             if not is_same(now, effect.after):
@@ -379,7 +380,7 @@ class UndoService:
         await undos.add(tx, undo)
         changed = Counter(effect.table for effect in (*plan.rows, *plan.files))
         # A changed dashboard gets a new revision. It may be another group's, if the turn was one of main, the
-        # owner's group.
+        # owner's group. The key of a dashboard's row begins with the folder of its group.
         boards = {effect.key[0] for effect in plan.rows if effect.table in BOARD}
         for folder in sorted(boards):
             await dashboards.advance(tx, folder)

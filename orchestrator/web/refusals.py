@@ -140,7 +140,7 @@ class RefusalAudit:
 def _event(counted: _Counted) -> audit.AuditEvent:
     """Return the audit row about counted refusals of one kind.
 
-    `given` is the host or origin that the first request named, if it was refused for that; else None.
+    Its field `given` is the host or origin for which the first request was refused; None for other reasons.
     """
     first = counted.first
     detail = {

@@ -175,13 +175,14 @@ def _beside_twelve(minutes: int, *, is_noon: bool, is_after: bool) -> Parts:
 
 def _between(match: re.Match[str]) -> Parts:
     """Return both times in `between 3 and 4 pm` as meanings, of which the person has to choose one."""
-    halves = [half_en(match[name]) for name in ("half", "half_until")]
+    halves_of_day = [half_en(match[name]) for name in ("half", "half_until")]
     hours = [int(number(match[name])) for name in ("hour", "until")]
-    if not halves[0] and hours[0] < hours[1]:  # `pm` holds for both hours, unless the first is the later
-        halves[0] = halves[1]
+    # `pm` holds for both hours, unless the first is the later.
+    if not halves_of_day[0] and hours[0] < hours[1]:
+        halves_of_day[0] = halves_of_day[1]
     clocks = (
         ClockTime(hour=hour, half=half_of_day, is_bare=half_of_day is None)
-        for hour, half_of_day in zip(hours, halves, strict=True)
+        for hour, half_of_day in zip(hours, halves_of_day, strict=True)
     )
     return Parts(either=tuple(Parts(clock=clock) for clock in clocks), reason=Reason.WHICH_MEANING)
 

@@ -460,9 +460,9 @@ def _exact(hour: int, minute: int, second: int, minutes_before: int) -> time:
 
 
 def _is_working_morning(parts: Parts, policy: TimePolicy) -> bool:
-    """Return whether an hour without am or pm means the morning: 7 to 11 on another day than today.
+    """Return whether an hour without am or pm means the morning: 7 to 11 on named days other than today.
 
-    The policy may forbid that.
+    False under the policy by which a person is always asked for am or pm.
     """
     assert parts.clock is not None
     has_day = any((parts.weekday, parts.repeat, parts.span, parts.day)) and parts.day != DaysAhead(days=0)

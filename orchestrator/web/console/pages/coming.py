@@ -144,11 +144,12 @@ def _group_name(view: View, folder: str) -> str:
 
 
 def _planned_text(view: View, planned: WrittenSchedule) -> str:
-    """Return when a new schedule comes, in words; if it comes very often, also how often a day."""
+    """Return when a new schedule comes, in words; for a short interval, also how often a day."""
     if planned.kind == ScheduleKind.ONCE:
         return f"{view.day(planned.value[:10])} {planned.value[11:16]}"
     rhythm = rhythm_text(view, Schedule(kind=ScheduleKind(planned.kind), value=planned.value, timezone=""))
-    # A schedule that is no interval names times of day: then the rhythm says how often it comes.
+    # A schedule that is no interval names times of day, and so says how often it comes: `DAY_MS` counts as
+    # not often.
     every_ms = int(planned.value) if planned.kind == ScheduleKind.INTERVAL else DAY_MS
     return (
         f"{rhythm} ({view.t('.times_a_day', n=f'{DAY_MS // every_ms:,}')})"
@@ -337,20 +338,21 @@ async def _show(
     reminders = [_scheduled_reminder(view, reminder, by_folder) for reminder in to_come]
     scheduled = [_scheduled_task(view, task, by_folder) for task in scheduled_tasks]
     days = _days(view, upcoming_rows, {task.id: task for task in scheduled}, by_folder)
-    later = [*scheduled, *(reminder for reminder in reminders if _is_later(view, reminder))]
+    # The list below the days has all scheduled tasks, but only reminders that come after those days.
+    listed = [*scheduled, *(reminder for reminder in reminders if _is_later(view, reminder))]
     is_whole = view.query("all") == "yes"
     return view.render(
         "coming.html",
         days=days,
         is_empty=not any(day.lines for day in days),
-        scheduled=later if is_whole else later[:MAX_SCHEDULED],
-        left_out=0 if is_whole else max(0, len(later) - MAX_SCHEDULED),
+        scheduled=listed if is_whole else listed[:MAX_SCHEDULED],
+        left_out=0 if is_whole else max(0, len(listed) - MAX_SCHEDULED),
         editing=next((entry for entry in [*scheduled, *reminders] if entry.id == editing), None),
         on=_date_of_editing(view, editing, days),
         here=view.url("/coming") + (f"?{urlencode({'group': folder})}&" if folder else "?"),
         group=folder or "",
-        choices=view.choices(all_groups),
-        folders=view.choices(all_groups, first=""),
+        choices=view.choices(all_groups),  # groups by which the page can be filtered
+        folders=view.choices(all_groups, first=""),  # groups that a new entry can be for
         given=typed(form, "text", "at", "whose", "kind"),
         meanings=_meanings(view, problem),
     )
@@ -420,13 +422,14 @@ async def _week(view: View, folder: str | None) -> list[UpcomingView]:
 
 
 async def next_lines(view: View, *, limit: int) -> list[Day]:
-    """Return the next `limit` lines of all groups, by day, without overdue ones."""
+    """Return at most `limit` next lines of all groups in the days ahead, by day, without overdue ones."""
     upcoming_rows = await _week(view, None)
     async with view.host.reader.reading() as tx:
         by_folder = {str(group.folder): group for group in await groups.every(tx)}
         scheduled_tasks = await tasks.every(tx, None, with_ended=False)
     tasks_by_id = {task.id: _scheduled_task(view, task, by_folder) for task in scheduled_tasks}
-    # By day first: an event of a whole day begins at the midnight of its group, maybe on the day before here.
+    # By day and not by time: an event of a whole day begins at midnight in its group's time zone, maybe on
+    # the day before in the console's.
     rows = sorted((row for row in upcoming_rows if not row["is_overdue"]), key=itemgetter("date"))[:limit]
     dates = dict.fromkeys(row["date"] for row in rows)
     lines = {

@@ -95,7 +95,10 @@ class StandingRequest(approvals.ApprovalView):
 
 
 async def show(view: View) -> Response:
-    """Show what agents can reach and the newest refusals, of the query's group or of all groups."""
+    """Show what agents can reach, refusals, containers' commands and approvals; of a single group, its rules.
+
+    All are of the query's group, or of all groups if it names none. Raises `UnknownGroup`.
+    """
     home = view.host.home.root
     source = CredentialSource(home, os.environ)
     # `read` reads in a thread: whether a secret is set is read from a file.
@@ -141,10 +144,11 @@ async def show(view: View) -> Response:
         ],
         servers=[server for server in servers if folder is None or folder in server["groups"]],
         places=places[:FEW],
+        # Without the refused places, which are listed above.
         refused=_newest_first([row for row in refused if _is_other_refusal(row)])[:FEW],
         commands=commands,
         waiting=[request for request in requests if request["state"] == "waiting"],
-        standing=[request for request in requests if request["state"] != "waiting"],
+        standing=[request for request in requests if request["state"] != "waiting"],  # decisions in force
         decided=[
             request
             for request in decided
@@ -262,8 +266,9 @@ def _page_path(view: View) -> str:
 
 
 async def decide(view: View, form: SentForm) -> Response:
-    """Allow or refuse the request of an agent in the form, or withdraw an approval.
+    """Allow or refuse the request of an agent in the form.
 
+    To refuse what is in force withdraws it; the field `back` then selects the text of the confirmation.
     Raises `BadRequest` if there is no such decision or request.
     """
     request_id, decision = whole_number(form.text("request")) or 0, form.text("decision")
