@@ -365,7 +365,7 @@ class Carrier:
                 tasks.create_task(self._incoming.request_missing_files(link.connection), name="carrier:need")
             case "start":
                 self._start(message)
-            case "took":
+            case "took":  # the host has stored a request
                 await self._end_request(link, message.text("box"), message.text("name"))
             case "staged":
                 link.end_stage(None)
@@ -373,7 +373,8 @@ class Carrier:
                 link.end_stage(StaleFile("it was written to while it was sent"))
             case "too_much":
                 self._change_state(CarrierEvent.TOO_MUCH)
-                # Wakes `_send_files`, which ends because of the new state.
+                # The connection goes on: the error only ends the waiting for the host's answer, so that
+                # `_send_files` sees the new state.
                 link.end_stage(ConnectionLost("the host takes no such files"))
             case "stop":
                 self.stop(message.number("milliseconds") / 1000)
@@ -582,10 +583,13 @@ class Carrier:
 
         `find_changes` blocks and returns the changes by target. If a file changes while it is sent, the
         changes are found and sent again. `n` is the number of the frame that ends the turn, with which the
-        changes take effect, or 0 for changes that take effect at once.
+        changes take effect; 0 for changes outside of a turn, or for a request, which take effect at once.
+        With 0, nothing is sent if nothing has changed.
 
         Raises:
-            ConnectionLost, TreeError, OSError
+            ConnectionLost: the connection broke, or the host refused the files.
+            TreeError: the files exceed a limit.
+            OSError: a file cannot be read.
         """
         async with self._staging:
             while True:
@@ -605,7 +609,8 @@ class Carrier:
                         if error.errno not in REPLACED_FILE_ERRORS:
                             raise
                 # From here on the host may have the changes, even if the connection breaks before it answers.
-                # Without this, a file that then gets its earlier content back would not be sent again.
+                # The paths count as changed until it does, so that they are sent again even if the agent
+                # restores their earlier content.
                 self._trees.mark_uncertain(changed)
                 await link.connection.send("stage_end", n=n)
                 with suppress(StaleFile):
@@ -637,7 +642,8 @@ class Carrier:
         A file of the group that a request names is sent before the request, and takes effect at once.
 
         Raises:
-            ConnectionLost, OSError
+            ConnectionLost: the connection broke, or the host refused the file.
+            OSError: the file cannot be read, or another file has replaced the directory.
         """
         directory = self._box_path(box)
         async with link.requests_lock:
@@ -649,6 +655,7 @@ class Carrier:
                     continue  # it is gone, too large, or no plain file
                 request, version = request_and_version
                 if (path := file_named_in(request)) is not None:
+                    # Without the output, the host would wait for the ends of earlier turns forever.
                     await self._wait_until_output_sent(link)
                     find_changes = partial(self._trees.file_changes, "/workspace/group", path)
                     await self._send_changes(link, n=0, find_changes=find_changes)

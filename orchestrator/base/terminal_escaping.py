@@ -88,10 +88,10 @@ def _look_alikes(word: str) -> Iterator[int]:
 
 
 def _passes_for_ascii(character: str) -> bool:
-    """Return whether a letter or digit that is not ASCII can be mistaken for one that is, as Cyrillic `а`.
+    """Return whether a character that is not ASCII can be mistaken for an ASCII one, as Cyrillic `а`.
 
-    All count as such, except ASCII letters with marks (`é`), those in `_OTHER_LATIN` (`ß`), raised ones
-    (`m²`), and Chinese, Japanese and Korean ones. Return False for any other character.
+    Only letters and digits can. All of them count as such, except ASCII letters with marks (`é`), those in
+    `_OTHER_LATIN` (`ß`), raised and lowered ones (`m²`), and Chinese, Japanese and Korean ones.
     """
     if not character.isalnum() or character in _OTHER_LATIN:
         return False
@@ -110,10 +110,10 @@ def _shows_itself(character: str) -> bool:
 
 
 def _is_sign(character: str) -> bool:
-    """Return whether a character is of a kind that is escaped right between two ASCII letters.
+    """Return whether a non-ASCII character is a sign, which has to be escaped between two ASCII letters.
 
-    Some characters of these kinds look like letters. They are Unicode's categories: symbols of mathematics,
-    other symbols, modifier symbols, spacing marks, and other punctuation.
+    There it could pass for a letter of the word. Signs are all characters of these categories of Unicode:
+    symbols of mathematics, other symbols, modifier symbols, spacing marks, and other punctuation.
     """
     return unicodedata.category(character) in ("Sm", "So", "Sk", "Mc", "Po")
 

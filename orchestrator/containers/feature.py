@@ -91,8 +91,8 @@ class ContainersFeature:
             say=self._say,
         )
         self._image_watch = ImageWatch(self._host, self.selected)
-        # Compose removes only its own containers: 'docker compose down' would leave agents running, so under
-        # Compose they always end with the host.
+        # Compose removes only its own containers: 'docker compose down' would leave agents running. So they
+        # always end with a host that runs in a container itself, as under Compose (`own_paths` is set then).
         self._leaves_containers = self._leaves_containers and self.selected.own_paths is None
         self._logs.about = {"image": self.selected.image}
         stack.push_async_callback(self.selected.runtime.close)

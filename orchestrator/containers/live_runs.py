@@ -116,8 +116,8 @@ class LiveRunState:
     def begin(self, run: Run, group: Group, *, now_ms: int) -> None:
         """Take over `run` as the database has recorded it, with the configuration of its group.
 
-        Its turn, if it has one, is in the database too by then, so `turn_id` becomes None. The time that the
-        container may take to start counts from `now_ms` of the steady clock.
+        `turn_id` becomes None: it names a turn only until the database has that turn as running in the run.
+        The time that the container may take to start counts from `now_ms` of the steady clock.
         """
         self.run, self.turn_id, self.started_ms = run, None, now_ms
         self.apply_config(group)

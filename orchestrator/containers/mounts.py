@@ -158,7 +158,7 @@ def prepare(
 
 
 def _empty(path: Path) -> None:
-    """Remove a folder with its contents, if it exists, following no link.
+    """Remove a folder and all its contents, if it exists, following no link.
 
     Raises:
         ContainerError: the path is a link.

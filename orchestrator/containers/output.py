@@ -174,9 +174,10 @@ class OutputReader:
     async def _parse(self, live: LiveRunState, line: FrameLine) -> Frame | None:
         """Parse a line of a container's output as a frame; return None if it is not one that can be applied.
 
-        A frame of an unknown kind comes from a newer container and is ignored. An unreadable one is logged.
-        If already the first one that this host reads is of another version of the protocol, the container is
-        killed.
+        A frame of an unknown kind comes from a newer container and is ignored. An unreadable one is counted,
+        as is one of another version of the protocol, and the first ones are logged. But if one of another
+        version comes first (`last_frame_ms` is None), the container is killed, unless it is to end anyway.
+        This waits while such frames come faster than the limit.
         """
         try:
             return parse_frame(line)

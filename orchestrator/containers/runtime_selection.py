@@ -609,4 +609,5 @@ def image_sources() -> ImageSources | None:
     container = installation.container_folder()
     if container is None:
         return None
+    # `document` is a module of the runner's package, which is the folder above the module's own.
     return ImageSources(runner=Path(document.__file__).resolve().parents[1], container=container)

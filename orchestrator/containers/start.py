@@ -142,9 +142,10 @@ class RunCreator:
     async def begin_standby(self, live: LiveRunState, turn: Turn) -> TurnOrder | None:
         """Record a turn as running in a run that was started ahead, and return the turn's order.
 
-        The order includes the model, the session and the limits, which are decided only now. How the
-        conversation continues is published. Return None when the turn is gone, when the container is to end,
-        or when it was made with other settings than the group has now.
+        The caller has set the run's state to BUSY. The order includes the model, the session and the limits,
+        which are decided only now. How the conversation continues is published. Return None when the turn or
+        its group is gone, when the container is to end, or when it was made with other settings than the
+        group has now.
         """
         restoration = None if turn.is_isolated else await self._plan_restoration(turn)
         async with self._context.database.transaction() as tx:
@@ -202,9 +203,9 @@ class RunCreator:
     ) -> Restoration | None:
         """Return `planned`, or a new plan of how the conversation continues if the session changed meanwhile.
 
-        A new plan resumes the present session without changes, or starts a new session if the present one is
-        of another provider. For an isolated turn, which continues no conversation, `planned` is returned:
-        None.
+        A new plan resumes the present session as it is; without one, or if it is of another provider, it
+        starts a new session. An isolated turn continues no conversation: it has no plan, and None is
+        returned. For another turn, `planned` is None if its group was not found; then a new plan is made.
         """
         # The plan was made outside of this transaction, because planning reads files. Meanwhile the
         # conversation may have been reset.

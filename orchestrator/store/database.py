@@ -622,7 +622,11 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _migrate_locked(connection: sqlite3.Connection, path: Path) -> None:
-    """Do the work of `_migrate`; the caller has locked the folder of the database."""
+    """Run the pending migration scripts, one transaction each, after copying a database that is not new.
+
+    The caller has locked the folder of the database. Raises `StoreTooNew` if a newer Andy has migrated
+    it, and `sqlite3.Error` if a script fails: that one is rolled back, those before it stay.
+    """
     version, newest_version = _version(connection), len(migrations())
     _refuse_version(path, version, newest_version=newest_version)
     pending_scripts = migrations()[version:]

@@ -204,8 +204,8 @@ def _by_id(request: EngineRequest, engine_object: Mapping[str, Any]) -> EngineRe
     `engine_object` is what the engine knows of the object. By the time the request is carried out, the name
     may be another object's.
     """
-    # In `/v1.41/containers/NAME` the name is after the second slash behind the version. It is not searched
-    # for: a short name such as `c` would be found in `containers`.
+    # `version` is such as `/v1.41`, or empty. In `/v1.41/containers/NAME` the name is after the second slash
+    # behind it. It is not searched for: a short name such as `c` would be found in `containers`.
     start = request.target.index("/", len(request.version) + 1) + 1
     end = start + len(request.ref)
     target = f"{request.target[:start]}{engine_object['Id']}{request.target[end:]}"

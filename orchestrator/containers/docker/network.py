@@ -142,7 +142,8 @@ def find_by_name(client: APIClient, name: str) -> dict[str, Any] | None:
 
     The engine can create two of one name at the same time: of several, the oldest is returned.
     """
-    # The engine reads the name as a pattern, so the names that it returns are compared again.
+    # The engine reads the name as a pattern, so the names that it returns are compared again. `_age` sorts by
+    # the time of creation.
     same_name = [listed for listed in client.networks(names=[f"^{name}$"]) if listed["Name"] == name]
     return min(same_name, key=_age) if same_name else None
 

@@ -175,7 +175,11 @@ class SwarmServices:
                     client.remove_secret(secret["ID"])
 
     def run_services(self, client: APIClient) -> list[RunService]:
-        """Return the services of this install's runs that the engine has, with the values of their labels."""
+        """Return the services of this install's runs that the engine has.
+
+        Each comes with the values of its labels, and with whether its image is outdated; an image that the
+        engine does not name counts as current.
+        """
         return [
             RunService(
                 ref=service["ID"],

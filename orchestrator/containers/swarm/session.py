@@ -166,9 +166,9 @@ class CarrierSession:
         files and the order to start the agent. Then files and messages are exchanged until the connection
         breaks, or a newer one replaces it.
 
-        The connection is refused if the node cannot store the files, if it lets programs gain privileges, or
-        if it is of a second container of a run that has started. In the last case the run is given up, and in
-        the first if it has started.
+        The connection is refused if the node lets programs gain privileges. It is also refused if the node
+        cannot store the files, or if the run has started in another container; a run that has started is
+        given up then. If files cannot be stored later (`TreeError`), the container is told, and ends the run.
         """
         previous = self._serving
         self._serving = asyncio.current_task()
@@ -253,7 +253,7 @@ class CarrierSession:
 
     async def _watch_silence(self) -> None:
         """Wait until nothing was received from the run's container for too long, then give the run up."""
-        if not self._is_adopted:
+        if not self._is_adopted:  # adopted: an earlier host has started it
             await self.has_started.wait()  # until then, the time limit of the start applies
         await self._silence.watch(SILENCE_SECONDS, self.give_up)
 

@@ -97,7 +97,8 @@ def _with_present_text(due: DueNotification, hours: Hours | None, *, now_ms: int
     """Return the due notification with a message that is still true.
 
     The rules wrote the message when they scheduled it; figures in it, such as days, are updated. A message
-    that somebody wrote or edited stays, and so does one whose group is gone (`hours` is None).
+    that somebody wrote or edited stays. `hours` are the group's zone and hours for notifications; None if the
+    group is gone: then the message stays, too.
     """
     row = due.row
     if row.cause is None or due.is_reworded or hours is None:

@@ -67,7 +67,10 @@ class Hours:
         return next(end for end in ends if end > at_ms)
 
     def _slots_from(self, now_ms: int) -> Iterator[int]:
-        """Yield the slots (epoch ms) of today and of all later days, without end; the first may be past."""
+        """Yield the times for notifications (epoch ms) of today and of all later days, without end.
+
+        The first ones may be past.
+        """
         day = self.day_of(now_ms)
         while True:
             yield from (self.moment(day, slot) for slot in self.slots)

@@ -201,9 +201,9 @@ async def close_of_task(ctx: ServiceContext, task_id: str, reason: str) -> int:
 async def close_outdated(ctx: ServiceContext, before: BoardTask, after: BoardTask) -> int:
     """Close the open questions that a change of their task has answered or outdated; return how many.
 
-    A new deadline closes the questions about the deadline, a task that is blocked or unblocked those about
-    the block. A new title closes questions of the rules, whose text has the old title; the rules ask again
-    where needed.
+    A new deadline closes the questions about the deadline, and about whether the task has been started or
+    completed. A task that is blocked or unblocked closes those about the block. A new title closes questions
+    of the rules, whose text has the old title; the rules ask again where needed.
     """
     kinds: set[QuestionType] = set()
     if before.deadline != after.deadline:

@@ -279,10 +279,12 @@ def _block_values(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) ->
 def _with_status(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> BoardTask:
     """Return the task with its new status, and with the fields that follow from it.
 
-    A completed task is at 100 % and not blocked. An open task is not in the history.
+    A completed task is at 100 % and not blocked, even if the change that completes it says otherwise. An open
+    task is not in the history.
 
     Raises:
-        ToolRefused: VALIDATION, if a completed task is to be blocked or to have less progress.
+        ToolRefused: VALIDATION, if a task that is completed already is to be blocked or to have less
+            progress, by a change that does not set the status.
     """
     status = changes.status or task.status
     if status is BoardTaskStatus.COMPLETED:

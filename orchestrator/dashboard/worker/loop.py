@@ -134,8 +134,12 @@ class WorkerLoop:
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 
     async def _follow_zones(self) -> None:
-        """Recompute the deadlines of whole days for each group whose time zone was changed."""
-        revision, all_groups, boards = await self._database.read(self._boards_to_compare)
+        """Recompute the deadlines of whole days for each group whose time zone was changed.
+
+        An error with one group is logged, and does not stop the others. Raises `StoreError` if the database
+        cannot be written.
+        """
+        groups_revision, all_groups, boards = await self._database.read(self._boards_to_compare)
         groups_by_folder = {group.folder: group for group in all_groups}
         has_failed = False
         for dashboard in boards:
@@ -149,9 +153,9 @@ class WorkerLoop:
             except Exception:
                 log.exception("Worker Agent: a time zone cannot be followed", group=dashboard.folder)
                 has_failed = True
-        # After a failure, all are compared again at the next pass.
+        # After this, all are compared again only once a group was changed; after a failure, at the next pass.
         if not has_failed:
-            self._compared_revision = revision
+            self._compared_revision = groups_revision
 
     async def _follow_zone(self, folder: Folder) -> None:
         """Recompute the deadlines of whole days of a dashboard for the present time zone of its group."""
@@ -161,8 +165,8 @@ class WorkerLoop:
             assert dashboard is not None
             caller = Caller(actor=Actor.WORKER, now_ms=self._clock.now_ms())
             ctx = self._ports.service_context(tx, group, caller)
-            # The caller found that the stored zone is not the group's present one. Without a stored zone, the
-            # dashboard is new or was changed by an undo: it is not known whether the zone changed.
+            # `_follow_zones` found that the stored zone is not the group's present one. Without a stored one,
+            # the dashboard is new or was changed by an undo: it is not known whether the zone changed.
             await tasks.follow_zone(ctx, is_changed=dashboard.zone is not None)
 
     async def _boards_to_compare(self, tx: Tx) -> tuple[str, list[Group], list[Dashboard]]:
@@ -283,16 +287,17 @@ class WorkerLoop:
     ) -> int | None:
         """Queue a turn in which a model updates a dashboard, and return its number.
 
-        `digest` describes the dashboard as it is now; `why` and `to_judge`, the cases for the model, are
-        recorded with it. None, with a record of that, where no model is configured for the group.
+        `digest` describes the dashboard as it is now, and `to_judge` are the cases for the model. They are
+        recorded, the cases up to `MAX_NOTED`, together with the reason `why`. Return None if no model is
+        configured for the group; that is recorded, too.
         """
         now_ms = self._clock.now_ms()
         if not self._ports.has_model(group):
             await self._note_no_model(tx, group, digest)
             return None
         turn_id = await self._ports.queue(tx, group, now_ms=now_ms)
-        # The digest is stored with the record: the model has judged the dashboard as it was at the question,
-        # not as it is at the answer.
+        # The digest is stored now: the model judges the dashboard as it is when it is asked, not as it will
+        # be when it has answered.
         trigger = {"why": why, "to_judge": list(to_judge[: rules_pass.MAX_NOTED]), "digest": str(digest)}
         await worker_cycles.begin(tx, group.folder, "llm", trigger=trigger, turn_id=turn_id, now_ms=now_ms)
         log.info("Worker Agent: model asked", group=group.folder, why=why, turn=turn_id)

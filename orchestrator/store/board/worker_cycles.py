@@ -160,10 +160,11 @@ async def was_changed_by_others(tx: Tx, turn_id: int, folder: Folder) -> bool:
 
 
 async def shown_answers(tx: Tx, turn_id: int) -> list[str]:
-    """Return the ids of the answered questions whose present answers a turn was shown, as in its prompt."""
-    # The whole dashboard, which `dashboard_views` records, has no answered questions. `dashboard_seen` has
-    # the rows that the turn was shown beside it. A question that somebody else has changed since has a later
-    # version; its answer may have been replaced, so the next turn is shown it.
+    """Return the ids of the answered questions whose present answers a turn was shown."""
+    # `dashboard_views` records that a turn was shown the whole dashboard, which has no answered questions; it
+    # is joined only for the group. `dashboard_seen` has the rows that the turn was shown beside it. A change
+    # since raises a question's version. If another made it, the answer may have been replaced: then the
+    # question is left out, so that the next turn is shown it.
     rows = await tx.execute_fetchall(
         """
         SELECT s.row_id FROM dashboard_seen s JOIN dashboard_views v ON v.turn_id = s.turn_id

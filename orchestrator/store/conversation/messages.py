@@ -123,6 +123,8 @@ async def complete(tx: Tx, message: Message, fetched: Inbound) -> None:
     or a deletion of the message during the fetching stays. Quotes of the message show the final text, too.
     """
     # An empty `content` means that the message was deleted while its file was fetched: it stays empty.
+    # `file_words` has the text about the file once more, which `content` contains. An answer waits for the
+    # file until `file_until_ms`.
     await tx.execute(
         """
         UPDATE messages SET file_until_ms = NULL, file_words = CASE WHEN content = '' THEN NULL ELSE :new END,
@@ -137,6 +139,7 @@ async def complete(tx: Tx, message: Message, fetched: Inbound) -> None:
             "quoted": fetched.quote.text if fetched.quote else None,
         },
     )
+    # In the messages that quote this one.
     await tx.execute(
         """
         UPDATE messages SET quoted_content = replace(quoted_content, :old, :new)

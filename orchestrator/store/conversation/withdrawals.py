@@ -25,9 +25,10 @@ _MAPPER = RowMapper(Withdrawal, "withdrawals", {}, unread=("state", "error"))
 
 
 async def add(tx: Tx, outbox_id: int, turn_id: TurnId, *, now_ms: int) -> None:
-    """Request that a sent message is deleted in its chat, for the undo in the turn `turn_id`.
+    """Request that a sent message is deleted in its chat, because its turn was undone.
 
-    A message whose deletion failed before is tried again; a deletion that is requested or done already stays.
+    `turn_id` is the turn of the undo, not the undone one. A message whose deletion failed before is tried
+    again; a deletion that is requested or done already stays.
     """
     await tx.execute(
         """

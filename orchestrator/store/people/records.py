@@ -148,9 +148,9 @@ async def reminders_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> li
 
 
 async def tasks_of(tx: Tx, folder: Folder, addresses: Collection[str]) -> list[RequestedEntry]:
-    """Return the open tasks on a group's dashboard that a person had created or changed last.
+    """Return the open tasks on a group's dashboard whose last change was made at the request of a person.
 
-    These are those whose last change was made in a turn in which the person asked.
+    It was made in a turn with a request from one of the person's `addresses`.
     """
     rows = await tx.execute_fetchall(
         """

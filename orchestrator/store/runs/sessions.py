@@ -127,7 +127,8 @@ async def pending_deletions(tx: Tx, folder: Folder) -> list[PendingDeletion]:
 
 async def groups_with_deleted_text(tx: Tx) -> list[Folder]:
     """Return the groups whose agent's context or session still contains a deleted message."""
-    # `;` is the character after `:`, so these are all keys that begin with `taken_back:` or `new_session:`.
+    # `taken_back:` marks deleted messages that are still in the context, `new_session:` a session that still
+    # has them. `;` is the character after `:`, so these are all keys with these beginnings.
     rows = await tx.execute_fetchall(
         """
         SELECT key FROM router_state

@@ -60,9 +60,9 @@ async def services_left_by_turn(tx: Tx) -> dict[TurnId, set[str]]:
 
 
 async def begin_outage(tx: Tx, service: str, *, cause: ModelError, status: int | None, now_ms: int) -> None:
-    """Record that a model service does not answer the host, unless that is recorded already.
+    """Record that a model service is down for the host, unless that is recorded already.
 
-    `status` is the HTTP status of its answer; None if there was none.
+    `cause` is the error of the host's own request, `status` the HTTP status of its answer, None without one.
     """
     await tx.execute(
         """

@@ -581,7 +581,8 @@ async def take_over(tx: Tx, turn_id: TurnId, failed: Turn) -> None:
 async def split(tx: Tx, turn: Turn, *, after: Seq) -> Turn:
     """Move the messages after `after` of a running turn to a new queued turn of its chat.
 
-    Return the remaining turn; if it is queued again, it merges with the new one.
+    Return the given turn with the messages that it keeps. If that is queued again, `put_back` may merge the
+    new turn into it.
     """
     # The new turn has the time at which the whole turn was queued, so that its messages keep their place in
     # the queue.

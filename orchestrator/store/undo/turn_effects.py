@@ -171,8 +171,8 @@ _MAPPER = RowMapper(
 async def recording(tx: Tx, turn_id: TurnId, *, now_ms: int, with_sent: bool = False) -> AsyncIterator[None]:
     """Record the rows that the block changes as effects of a turn, so that the turn can be undone.
 
-    In the tables of texts to send and of turns (`TrackedTable.is_sending`), only added rows are recorded;
-    with `with_sent`, changed and deleted rows are recorded there, too.
+    In the tables of texts to send and of turns (`TrackedTable.is_sending`), only added rows are recorded.
+    An undo sets `with_sent`, so that changed and deleted rows are recorded there, too.
     """
     await _make_triggers(tx)
     await tx.execute("INSERT INTO temp.recorded_turn VALUES (?, ?, ?)", (turn_id, now_ms, with_sent))
@@ -290,7 +290,10 @@ async def note_out_of_reach(tx: Tx, turn_id: TurnId, kind: str, own_id: str, *, 
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> list[RowEffect]:
-    """Return the changes that a turn made, in order; rows and files that ended up as before are left out."""
+    """Return the changes that a turn made to rows and files, in order, one for each row or file.
+
+    Those that ended up as before are left out.
+    """
     effects = await _MAPPER.fetch_all(
         tx, "SELECT * FROM turn_effects WHERE turn_id = ? ORDER BY id", (turn_id,)
     )
@@ -331,11 +334,12 @@ def is_unchanged_since(effect: RowEffect, present: Row | None) -> bool:
 def _moved_by_host(effect: RowEffect, after: Row, present: Row) -> frozenset[str]:
     """Return the columns in which two states of a row may differ though no person or agent changed it.
 
-    `after` is the row as the turn of the effect left it, `present` the row as it is stored now.
+    An undo does not count such a difference as a later change. `after` is the row as the turn of the effect
+    left it, `present` the row as it is stored now.
     """
     if effect.table == "dashboard_tasks":
         # The host moves the start of the deadline's day when the zone changes. A change by people shows in
-        # `deadline_date`.
+        # `deadline_date`. The rules move a completed task to the history.
         zone_columns = frozenset({"deadline_ms"}) if after["deadline_date"] is not None else frozenset()
         return zone_columns | (_OF_RULES if after["status"] == "completed" else frozenset())
     if effect.table == "scheduled_tasks":
@@ -344,8 +348,8 @@ def _moved_by_host(effect: RowEffect, after: Row, present: Row) -> frozenset[str
             return frozenset()
         if after["timezone"] != present["timezone"]:
             return _PLANNED
-        # A run moves `next_run`. If the turn has added the task, its run counts as a later change; a task
-        # that existed before the turn is only due again.
+        # Otherwise only a run of the task moves `next_run`. For a task that the turn added, that counts as a
+        # later change; one that existed before the turn goes on as it did.
         return frozenset() if effect.before is None else frozenset({"next_run"})
     return frozenset()
 
