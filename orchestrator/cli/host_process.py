@@ -168,7 +168,7 @@ async def _run(home: Home, settings: Settings, started: Callable[[], None], *, i
 
     def announce(address: str) -> None:
         """Print that the host is up, and tune the garbage collector and the memory for its long life."""
-        started()  # until now, commands were told that Andy is starting
+        started()  # until now, commands answered that Andy is starting
         # The present objects live until the end: each full collection of them would block the host for 50 ms.
         gc.freeze()
         gc.set_threshold(*USUAL_COLLECTIONS)

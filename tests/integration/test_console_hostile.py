@@ -106,6 +106,18 @@ async def test_an_address_that_is_none_is_passed_over(browser, address):
     assert page.status_code == 404
 
 
+async def said_with_a_file(browser: httpx.AsyncClient, *, speaker: str) -> httpx.Response:
+    """Send a text with a file from the page of a chat, and return the answer."""
+    page = await browser.get("/console/chats/family")
+    form = re.search(r'name="_form" value="([^"]+)"', page.text)
+    assert form
+    return await browser.post(
+        "/console/chats/family/say",
+        data={"_form": form[1], "text": "see the plan", "speaker": speaker},
+        files={"file": ("plan.txt", b"x", "text/plain")},
+    )
+
+
 async def test_a_file_that_cannot_be_stored_is_said_beside_the_text(tmp_path):
     home = tmp_path / "home"
     # An agent may do this: the folder is its own. Laid before the host, which makes it at some time, starts.
@@ -113,14 +125,7 @@ async def test_a_file_that_cannot_be_stored_is_said_beside_the_text(tmp_path):
     place.parent.mkdir(parents=True)
     place.symlink_to(tmp_path)
     async with console_browser(home) as browser:
-        page = await browser.get("/console/chats/family")
-        form = re.search(r'name="_form" value="([^"]+)"', page.text)
-        assert form
-        answer = await browser.post(
-            "/console/chats/family/say",
-            data={"_form": form[1], "text": "see the plan", "speaker": "member"},
-            files={"file": ("plan.txt", b"x", "text/plain")},
-        )
+        answer = await said_with_a_file(browser, speaker="member")
     assert answer.status_code == 422
     assert "see the plan" in answer.text
     assert "plan.txt" in answer.text
@@ -129,14 +134,7 @@ async def test_a_file_that_cannot_be_stored_is_said_beside_the_text(tmp_path):
 
 async def test_a_file_is_not_dropped_when_the_owner_speaks_as_andy(tmp_path):
     async with console_browser(tmp_path / "home") as browser:
-        page = await browser.get("/console/chats/family")
-        form = re.search(r'name="_form" value="([^"]+)"', page.text)
-        assert form
-        answer = await browser.post(
-            "/console/chats/family/say",
-            data={"_form": form[1], "text": "see the plan", "speaker": "andy"},
-            files={"file": ("plan.txt", b"x", "text/plain")},
-        )
+        answer = await said_with_a_file(browser, speaker="andy")
     assert answer.status_code == 422
     assert "see the plan" in answer.text
     assert "not as Andy" in answer.text
