@@ -108,9 +108,10 @@ async def compose(
     now_ms: int,
     brief: Brief | None = None,
 ) -> TurnOrder:
-    """Return the order of a turn: the message to the container that has the prompt for its agent.
+    """Return the order of a turn, which is sent to its container and has the prompt for the agent.
 
-    The turn is read again, because messages may have joined it. What earlier, interrupted runs of the turn
+    The turn is read again, because messages may have joined it; one that is no longer stored is used as it is
+    given. What earlier, interrupted runs of the turn
     have done is appended to the prompt.
 
     Args:

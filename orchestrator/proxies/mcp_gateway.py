@@ -400,7 +400,7 @@ async def _pass_answer(
 
     Raises:
         _Unauthorised, _MoreRightsNeeded: the server rejects the secret; nothing was answered yet.
-        ProxyRefused: the server forbids the request, answers in an encoding, or is silent.
+        ProxyRefused: the server forbids the request, compresses its answer, or is silent.
         AnswerCut: the answer broke off or was too long.
     """
     mask = SecretMask(secret)

@@ -340,10 +340,10 @@ class _Flow:
         return metadata
 
     async def _open_browser(self, address: str) -> None:
-        """Send the owner to the address at which a login is allowed, and store how the browser came back.
+        """Send the owner's browser to `address` to allow the login, and store what it came back with.
 
-        The package calls this before it requests the token, and then `_redirect_parameters`. Here it is also
-        chosen how the client's secret will be sent to the token server.
+        The package calls this before it requests the token, and then `_redirect_parameters`. Before the token
+        is requested it must be known how the client's secret is sent, so that is chosen here too.
 
         Raises `LoginRefused` if the address may not be used, or the owner did not allow the login.
         """

@@ -187,7 +187,7 @@ class WebFeature:
         sessions = SessionService(host.database, host.reader, token=self.token, clock=host.clock)
 
         async def is_session(cookie: str, agent: str) -> bool:
-            """Return whether a cookie is that of a browser that is signed in to the console."""
+            """Return whether a cookie is that of a browser, by its `User-Agent`, that is signed in."""
             return await sessions.find(cookie, agent=agent) is not None
 
         def more_routes() -> list[BaseRoute]:

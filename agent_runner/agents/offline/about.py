@@ -80,7 +80,7 @@ class About(RequestHandler):
         Of their messages only the number is shown. The host finds the person by the messenger's address,
         which the agent does not have.
         """
-        # Several people may ask in one turn; the short name shows which of them is meant.
+        # Several people may ask in one turn; `request.person` is the one who sent this request.
         person = (await self._memory("person", people=[self.context.request.person]))["people"][0]
         blanks = {"name": person["name"], "role": person["role"], "messages": person["messages"]}
         texts = [

@@ -347,13 +347,14 @@ async def _do_all(parsed_requests: list[ParsedRequest], context: RequestContext)
 
 
 def _with_correction(before: str, fix: str, context: RequestContext) -> str:
-    """Return the words of the time `before` after the correction `fix`, as in "at 8pm, no wait, 9".
+    """Return the words of a time that a person corrected, as in "at 8pm, no wait, 9".
 
-    An hour without am or pm after an afternoon time means the afternoon. Empty if the corrected time has two
-    meanings.
+    `before` has the words of the first time, "at 8pm", and `fix` those of the correction, "9". An hour
+    without am or pm after an afternoon time means the afternoon. Empty if the corrected time has two
+    meanings; a request without a time asks for one.
     """
     parsed_time, clock = context.read_time(before), bare_clock(fix)
     if not isinstance(parsed_time, times.Instant) or parsed_time.at.hour < NOON or not clock:
         return joined_time(before, fix, context)
-    # After "11pm", "no wait, 12:30" may be noon or midnight: without a time, the request asks for one.
+    # After "11pm", "no wait, 12:30" may be half past noon or half past midnight.
     return "" if clock.startswith("12") else f"{parsed_time.at:%Y-%m-%d} at {clock} pm"

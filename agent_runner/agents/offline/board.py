@@ -467,8 +467,10 @@ class Board(RequestHandler):
     async def answer(self) -> str:
         """Answer the dashboard's last question with yes or no, as the intent says; return what to reply.
 
-        A yes to a question such as "is it done?" completes the task that the question is about. Empty, with
-        nothing answered, if the agent itself has an open question. Raises `AnswerNow` to ask which question
+        A yes to a question such as "is it done?" completes the task that the question is about, and so ends
+        the question. The request names its question (slot `question_id`) if a choice among several was made
+        before; else the last one is looked up. Empty, with nothing answered, if the agent itself has an open
+        question then. Raises `AnswerNow` to ask which question
         is meant if the dashboard asked several at once.
         """
         if not self.slot("question_id"):

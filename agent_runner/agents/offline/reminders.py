@@ -141,8 +141,8 @@ class Reminders(RequestHandler):
 
         `at` is the time on the first day; the slot `last` names the last one. The options are each of these
         days once; each of them every week, if they lie within one; and only the first day, if the request
-        does not say "each day" (slot `each`). If the last day is not clear or too far, the question asks for
-        another time, and the request gets the slot `unsure`.
+        does not say "each day" (slot `each`). If the last day is not clear, is the first one or is too far,
+        the question asks for another time, and the request gets the slot `unsure`.
         """
         parsed_time = self.context.read_time(self.slot("last"))
         ahead = (parsed_time.day - at.date()).days if isinstance(parsed_time, DateOnly) else 0

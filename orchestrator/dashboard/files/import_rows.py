@@ -296,7 +296,7 @@ class Reader:
 
 
 def _in_calendar(name: str, at_ms: int) -> int:
-    """Return the time `at_ms` of the field `name`. Raises `UnfitRow` if some time zone could not show it."""
+    """Return `at_ms` as it is. Raise `UnfitRow` with the field's name if some time zone could not show it."""
     if not _FIRST_MS <= at_ms < _LAST_MS:
         raise UnfitRow(f"{name}: is before the year 2 or after 9998")
     return at_ms

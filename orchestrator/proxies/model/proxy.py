@@ -471,8 +471,9 @@ class CredentialProxy:
     ) -> ProxyRefusal:
         """Return the refusal to send to the container for a request that got no answer.
 
-        If the service is the cause and a model's answer was requested, the outage is recorded. Then, after a
-        long outage or when the turn moves to another service, the refusal forbids the container to retry.
+        If the service is the cause and a model's answer was requested, `_judge` records an outage. When it
+        says so, after a long outage or because the turn moves to another service, the refusal forbids the
+        container to retry.
         `started` is the request's time by `time.perf_counter`.
         """
         if error.cause is None or self._judge is None or path != MESSAGES_PATH:

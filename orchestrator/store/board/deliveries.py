@@ -215,11 +215,12 @@ async def _requester_of(tx: Tx, notification: Notification) -> str | None:
 
 
 async def extend_claim(tx: Tx, notification: Notification, *, text: str, until_ms: int) -> bool:
-    """Extend a claim on a notification until `until_ms` (epoch ms), while its message waits in the outbox.
+    """Extend a claim on a notification until `until_ms` (epoch ms), while its message is in the outbox.
 
-    Until then, no other dispatcher sends it. Return False, and change nothing, when no message waits. If
-    the message is in one part and not being sent, its text becomes `text`, for example with "(late)", and the
-    notification's row gets `notification.message`, which is the text without such additions.
+    Until then, no other dispatcher sends it. Return False, and change nothing, if the outbox has no message
+    that is yet to be sent or is being sent. If the message is in one part and its sending has not begun, its
+    text becomes `text`, for example with "(late)"; if that is another text, the notification's row gets
+    `notification.message`, which the caller has changed too and which has no such additions.
     """
     cursor = await tx.execute(
         """

@@ -169,7 +169,10 @@ async def move(tx: Tx, old: ChatJid, new: ChatJid) -> None:
 
 
 async def votes_of(tx: Tx, poll: Poll) -> list[PollVote]:
-    """Return the newest vote of each person in a poll, including withdrawn votes, oldest first."""
+    """Return the votes in a poll, one of each person, including withdrawn ones, oldest first.
+
+    A person who votes again replaces their row.
+    """
     return await _VOTE_MAPPER.fetch_all(
         tx, "SELECT * FROM poll_votes WHERE poll_id = ? ORDER BY voted_ms, voter", (poll.id,)
     )
