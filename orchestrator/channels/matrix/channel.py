@@ -261,7 +261,7 @@ class MatrixChannel:
         return self._session
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
-        """Show or hide the typing sign in a room; nothing happens while Matrix is down or if the call fails."""
+        """Show or hide the typing sign in a room; nothing happens while Matrix is down or the call fails."""
         if self._session is None:
             return
         try:
