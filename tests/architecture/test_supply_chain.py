@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from docs import licences
+from tests.support.skips import only_in_soak
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,6 +37,7 @@ def test_the_image_installs_nothing_that_the_host_does_not_list():
 
 
 @pytest.mark.host
+@only_in_soak
 def test_the_parts_of_host_and_image_are_written_as_cyclonedx(tmp_path):
     if importlib.util.find_spec("cyclonedx_py") is None:
         pytest.skip("run 'make setup': cyclonedx-bom is not installed")

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from setuptools import find_packages
 
+from tests.support.skips import only_in_soak
+
 # Not of hosts, but each starts a run of tests, which takes as long.
 pytestmark = pytest.mark.host
 ROOT = Path(__file__).parents[2]
@@ -85,6 +87,7 @@ def test_the_contract_is_in_the_wheel():
     assert "orchestrator.testing" in find_packages(str(ROOT), include=found["include"])
 
 
+@only_in_soak
 def test_a_foreign_channel_that_is_installed_breaks_no_test_of_andys_own(project):
     tests = ROOT / "tests" / "contract" / "test_channel_contract.py"
     names = "comes_with_andy or is_what_its_description or owns"

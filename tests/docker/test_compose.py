@@ -25,6 +25,7 @@ from orchestrator.store.database import migrations
 from tests.docker.conftest import PROJECT
 from tests.processes.andy import until
 from tests.processes.compose_stack import ComposeStack
+from tests.support.skips import only_in_soak
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(3000)]
 
@@ -277,6 +278,7 @@ def test_the_libraries_of_all_messengers_are_there(stack):
     assert said.returncode == 0, said.stderr
 
 
+@only_in_soak
 def test_another_build_replaces_the_agents_and_the_conversation_goes_on(stack):
     stack.say("remind me in 5 hours to water the plants")
     before, agents = stack.container("andy")["Id"], ids_of(stack.agents("main"))
@@ -292,6 +294,7 @@ def test_another_build_replaces_the_agents_and_the_conversation_goes_on(stack):
     until(lambda: not agents & ids_of(stack.agents("main")), what="the agents of the older build are removed")
 
 
+@only_in_soak
 def test_a_home_of_a_newer_andy_is_refused_and_left_as_it_is(stack):
     stack.compose("stop", "andy")
     found = version_of(stack)

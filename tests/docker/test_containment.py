@@ -23,6 +23,7 @@ from tests.containment.harness import SECRET, EffectKind
 from tests.containment.settings import SETTINGS
 from tests.support.outside_container import OutsideContainer
 from tests.support.runtimes import DockerBench, a_spec, all_of, running
+from tests.support.skips import only_in_soak
 from tests.support.store_harness import StoreHarness
 from tests.support.until import until
 
@@ -115,7 +116,7 @@ class Attempts(AndyWays):
             self.made.append(list(attempt))
 
 
-@pytest.mark.parametrize("name", ["default", "list"])
+@pytest.mark.parametrize("name", [pytest.param("default", marks=only_in_soak), "list"])
 async def test_its_code_reaches_nobody_but_a_listed_host(
     name: str,
     network_bench: DockerBench,

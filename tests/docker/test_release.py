@@ -52,9 +52,8 @@ def checkout(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize(
-    "is_pushed", [False, pytest.param(True, marks=only_in_soak)], ids=["from the engine", "from a registry"]
-)
+@only_in_soak
+@pytest.mark.parametrize("is_pushed", [False, True], ids=["from the engine", "from a registry"])
 def test_a_dry_run_makes_installs_and_starts_a_release_and_keeps_nothing(
     docker_client: docker.APIClient,
     agent_image: str,

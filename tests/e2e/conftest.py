@@ -20,6 +20,7 @@ SAME_IN_BOTH = (
     "test_context.py",
     "test_dashboard.py",
     "test_dashboard_in_words.py",
+    "test_foresight.py",
     "test_groups.py",
     "test_logs.py",
     "test_loop.py",
@@ -29,10 +30,12 @@ SAME_IN_BOTH = (
     "test_people.py",
     "test_roles.py",
     "test_session_commands.py",
+    "test_shutting_down.py",
     "test_spending.py",
     "test_tasks.py",
     "test_the_main_job.py",
     "test_undo.py",
+    "test_with_a_model.py",
 )
 """What is tried there happens in the host: where Docker was promised, once in containers is enough."""
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,8 +32,8 @@ IN_CONTAINERS = frozenset(
         "warm_start",
     }
 )
-ALWAYS = frozenset({"cold_start", "commands", "hot_claude"})
-"""Tried by `make check`, too: with the agent that needs no model, through the host, and with a model."""
+ALWAYS = frozenset({"commands", "lists", "model_proxy", "swarm_host", "turn_price", "undo"})
+"""Tried by `make check`, too: one with containers, and what takes little."""
 ON_NODES = frozenset({"swarm"})
 """Tried in tests/swarm."""
 
@@ -39,17 +41,19 @@ ON_NODES = frozenset({"swarm"})
 ELSEWHERE = frozenset(benchmarks.NAMES + benchmarks.LONG) - IN_CONTAINERS - ON_NODES
 
 
-@pytest.mark.parametrize("name", sorted(ELSEWHERE))
+def _left_to_soak(names: Collection[str]) -> list[Any]:
+    """Return the names as parameters of a test; those that `make check` does not try are left to the soak."""
+    return [name if name in ALWAYS else pytest.param(name, marks=only_in_soak) for name in sorted(names)]
+
+
+@pytest.mark.parametrize("name", _left_to_soak(ELSEWHERE))
 def test_a_benchmark_can_measure(name: str) -> None:
     measured_once(name)
 
 
 @pytest.mark.docker
 @pytest.mark.usefixtures("agent_image")
-@pytest.mark.parametrize(
-    "name",
-    [name if name in ALWAYS else pytest.param(name, marks=only_in_soak) for name in sorted(IN_CONTAINERS)],
-)
+@pytest.mark.parametrize("name", _left_to_soak(IN_CONTAINERS))
 def test_a_benchmark_with_containers_can_measure(name: str) -> None:
     measured_once(name)
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.doubles.messages_api import Hang, Recorded, Say, ScriptedMessagesApi, UseTool
 from tests.processes.andy import AndyProcess
-from tests.support.skips import NEED_ALL
+from tests.support.skips import NEED_ALL, only_in_soak
 from tests.support.until import wait_until
 
 DAY_MS = 24 * 3_600_000
@@ -208,16 +208,16 @@ def change_nothing(talk: Talk) -> None:
     [
         (change_nothing, "resume"),
         (delete, "rehydrate"),
-        (empty, "rehydrate"),
-        (lose_the_head, "rehydrate"),
+        pytest.param(empty, "rehydrate", marks=only_in_soak),
+        pytest.param(lose_the_head, "rehydrate", marks=only_in_soak),
         (lose_the_tail, "resume_plus_delta"),
         (lose_the_last_answer, "resume_plus_delta"),
-        (forget_the_session, "rehydrate"),
-        (put_a_pipe_in_its_place, "rehydrate"),
+        pytest.param(forget_the_session, "rehydrate", marks=only_in_soak),
+        pytest.param(put_a_pipe_in_its_place, "rehydrate", marks=only_in_soak),
         (change_the_model, "resume"),
-        (change_to_a_model_without_room, "rehydrate"),
-        (change_the_provider, "rehydrate"),
-        (wait_thirty_days, "rehydrate"),
+        pytest.param(change_to_a_model_without_room, "rehydrate", marks=only_in_soak),
+        pytest.param(change_the_provider, "rehydrate", marks=only_in_soak),
+        pytest.param(wait_thirty_days, "rehydrate", marks=only_in_soak),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
@@ -238,7 +238,11 @@ def test_a_conversation_goes_on_with_all_that_was_said_once(
 
 
 @pytest.mark.parametrize("dies_too", [False, True], ids=["the host dies", "its container dies too"])
-@pytest.mark.parametrize("is_first", [False, True], ids=["a later question", "the first question"])
+@pytest.mark.parametrize(
+    "is_first",
+    [False, pytest.param(True, marks=only_in_soak)],
+    ids=["a later question", "the first question"],
+)
 def test_a_question_whose_answer_was_cut_off_is_asked_once(
     talk: Talk, dies_too: bool, is_first: bool
 ) -> None:
@@ -268,6 +272,7 @@ def test_a_question_whose_answer_was_cut_off_is_asked_once(
     assert counts(talk.api.turns[-1])[NEW] == 1
 
 
+@only_in_soak
 def test_a_session_that_lost_its_answers_time_and_again_goes_on(talk: Talk) -> None:
     """What is told to a session is part of it from there on, and is not told again."""
     lose_the_tail(talk)

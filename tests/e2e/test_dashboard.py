@@ -14,6 +14,7 @@ import pytest
 
 from tests.doubles.messages_api import Fail, Hang, Say, ScriptedMessagesApi, UseTool, all_text, system_text
 from tests.processes.andy import AndyProcess, until
+from tests.support.skips import only_in_soak
 
 SOON_SECONDS = 12
 """From when the host is asked; long enough for a container to go on before it."""
@@ -87,6 +88,7 @@ def test_at_02_a_reminder_that_somebody_asks_for(andy: AndyProcess, api: Scripte
     assert told["attempts"] == 1
 
 
+@only_in_soak
 def test_at_09_what_is_completed_is_not_told_of(andy: AndyProcess, api: ScriptedMessagesApi) -> None:
     api.then(board("create_task", title="blog"), Say("SILENT"))
     andy.say("I want to write a blog")
@@ -121,6 +123,7 @@ def test_at_22_what_was_due_while_andy_was_down_is_told_at_the_start(
     assert [(one["n"], one["data"]["by"]) for one in made] == [(0, "main_agent")], "of before the restart"
 
 
+@only_in_soak
 def test_at_25_a_power_cut_around_the_time_doubles_nothing(
     andy: AndyProcess, api: ScriptedMessagesApi
 ) -> None:

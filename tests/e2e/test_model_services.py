@@ -24,6 +24,7 @@ from tests.doubles.messages_api import (
     tool_results,
 )
 from tests.processes.andy import AndyProcess, until
+from tests.support.skips import only_in_soak
 
 KEY = "sk-ant-api03-the-key-of-dotenv"
 
@@ -77,9 +78,9 @@ def test_a_group_is_answered_by_another_service_and_goes_back(
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(SayThenCut("I beg"), id="cut"),
+        pytest.param(SayThenCut("I beg"), id="cut", marks=only_in_soak),
         pytest.param(Fail(401, "authentication_error", "invalid x-api-key"), id="refused"),
-        pytest.param(Fail(529, "overloaded_error", "Overloaded"), id="overloaded"),
+        pytest.param(Fail(529, "overloaded_error", "Overloaded"), id="overloaded", marks=only_in_soak),
         pytest.param(Hang(), id="silent"),
     ],
 )

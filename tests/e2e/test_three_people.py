@@ -14,6 +14,7 @@ pytest.importorskip("nio")
 from tests.doubles.messages_api import Hang, Say, ScriptedMessagesApi, UseTool
 from tests.processes.andy import AndyProcess, until
 from tests.processes.synapse import Synapse
+from tests.support.skips import only_in_soak
 
 pytestmark = pytest.mark.host
 
@@ -149,7 +150,7 @@ def andy(tmp_path: Path, api: ScriptedMessagesApi) -> Iterator[AndyProcess]:
         yield andy
 
 
-@pytest.fixture(params=["matrix", "terminal"])
+@pytest.fixture
 def room(request: pytest.FixtureRequest, andy: AndyProcess) -> Room:
     made: Room = (
         MatrixRoom(andy, request.getfixturevalue("homeserver"))
@@ -164,7 +165,16 @@ def room(request: pytest.FixtureRequest, andy: AndyProcess) -> Room:
     return made
 
 
-@pytest.mark.parametrize("language", WORDS)
+@pytest.mark.parametrize(
+    ("room", "language"),
+    [
+        ("matrix", "ko"),
+        ("terminal", "en"),
+        pytest.param("matrix", "en", marks=only_in_soak),
+        pytest.param("terminal", "ko", marks=only_in_soak),
+    ],
+    indirect=["room"],
+)
 def test_three_people_ask_stop_and_undo_each_as_their_role_may(
     andy: AndyProcess, room: Room, api: ScriptedMessagesApi, language: str
 ) -> None:

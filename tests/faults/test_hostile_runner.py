@@ -12,6 +12,7 @@ import pytest
 from tests.faults.hostile_scripts import SCENARIOS, Answered, Ended
 from tests.processes.andy import AndyProcess, until
 from tests.support.homes import furnish
+from tests.support.skips import only_in_soak
 from tests.support.store_harness import a_group
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(1500)]
@@ -56,7 +57,13 @@ class Besieged(AndyProcess):
         return {line.get("event", "") for line in self.logged() if line.get("group") == group}
 
 
-@pytest.fixture(scope="module", params=["process", pytest.param("docker", marks=pytest.mark.docker)])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("process", marks=only_in_soak),
+        pytest.param("docker", marks=pytest.mark.docker),
+    ],
+)
 def andy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
     if request.param == "docker":
         request.getfixturevalue("agent_image")

@@ -82,6 +82,7 @@ def _strike(andy: MortalAndy, client: docker.APIClient, chance: random.Random) -
     return 1
 
 
+@only_in_soak
 def test_a_host_killed_at_random_goes_on_with_its_containers(tmp_path: Path) -> None:
     chance = random.Random(20261123)
     said: dict[str, str | None] = {}

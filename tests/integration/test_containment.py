@@ -11,13 +11,21 @@ from tests.containment import harness as containment
 from tests.containment.andy import andy
 from tests.containment.harness import OTHERS_SECRET, EffectKind, measure
 from tests.containment.settings import HEAD, OUTSIDE, SETTINGS, row
+from tests.support.skips import only_in_soak
 from tests.support.store_harness import StoreHarness
 
 DOCS = Path(__file__).parents[2] / "docs" / "security.md"
 pytestmark = pytest.mark.host
 
 
-@pytest.mark.parametrize(("name", "way"), SETTINGS, ids=["-".join(key) for key in SETTINGS])
+ALWAYS = (("default", "text"), ("ask", "tool"), ("list", "text"), ("server", "tool"))
+"""Tried by `make check`, too: each way of an injection, and each rule."""
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [pytest.param(*key, marks=[] if key in ALWAYS else only_in_soak, id="-".join(key)) for key in SETTINGS],
+)
 async def test_an_agent_that_obeys_every_injection_gets_as_far_as_the_table_says(
     name: str, way: Literal["text", "tool"], store_harness: StoreHarness, database_path: Path, tmp_path: Path
 ) -> None:

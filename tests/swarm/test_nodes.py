@@ -16,6 +16,7 @@ from orchestrator.domain.values import Folder, RunId
 from tests.doubles.messages_api import Recorded, Say, ScriptedMessagesApi, UseTool
 from tests.processes.andy import AndyProcess, until
 from tests.processes.swarm_nodes import SwarmNode, SwarmNodes
+from tests.support.skips import only_in_soak
 
 pytestmark = [pytest.mark.swarm, pytest.mark.timeout(900)]
 
@@ -129,6 +130,7 @@ def replies(andy: AndyProcess, folder: str) -> list[str]:
     return [row["content"] for row in found if not row["content"].startswith("⏳")]
 
 
+@only_in_soak
 def test_three_nodes_answer_twenty_groups(andy, nodes):
     folders = [f"group{number}" for number in range(GROUPS)]
     for folder in folders:

@@ -25,6 +25,7 @@ from orchestrator.store import audit
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
 from tests.support.backups import make, members, names_in, put_back, tree
+from tests.support.skips import only_in_soak
 
 KILLABLE = ((Path, "rename"), (Path, "replace"), (Path, "unlink"), (os, "sync"), (shutil, "rmtree"))
 """What changes a home while a backup takes its place."""
@@ -223,7 +224,7 @@ def killed_at(point: int, act: Callable[[], Any]) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["console", "command"])
+@pytest.mark.parametrize("way", [pytest.param("console", marks=only_in_soak), "command"])
 async def test_a_restore_that_is_killed_anywhere_leaves_all_of_the_old_or_all_of_the_new(home, tmp_path, way):
     wanted(home)
     source = home.root / "backups" / "monday.tar.gz"
