@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from docker.errors import APIError
+from requests import Response
 
 from orchestrator.containers.swarm import image_copies
 
@@ -73,7 +73,9 @@ class Engine:
     @staticmethod
     def _refuse_if(is_refused: bool, status: int) -> None:
         if is_refused:
-            raise APIError("refused", response=SimpleNamespace(status_code=status))
+            response = Response()
+            response.status_code = status
+            raise APIError("refused", response=response)
 
 
 def test_a_copy_removes_what_a_killed_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
