@@ -67,7 +67,9 @@ def find(name: str) -> ChannelDescription:
 
     Raises:
         UnknownChannel: there is none of this name.
-        BrokenChannel: its package cannot be loaded, or has no `ChannelDescription` of this name.
+        BrokenChannel: another package has the channel and cannot be loaded, or the channel has no
+            `ChannelDescription` of this name. For a channel that comes with Andy, the import's error is
+            raised as it is.
     """
     if name in shipped():
         description = import_module(f"orchestrator.channels.{name}.description").CHANNEL
@@ -87,7 +89,7 @@ def find(name: str) -> ChannelDescription:
 
 
 def installed() -> list[ChannelDescription]:
-    """Return the descriptions of all installed channels; one that cannot be loaded is left out."""
+    """Return the descriptions of all installed channels, except those that raise `BrokenChannel`."""
     descriptions = []
     for name in names():
         with suppress(BrokenChannel):
@@ -101,7 +103,6 @@ def switched_on(requested: Sequence[str]) -> list[ChannelDescription]:
     They are in this order, each once.
 
     Raises:
-        UnknownChannel: there is no channel with one of the names.
-        BrokenChannel: a channel's package cannot be loaded, or does not describe the channel.
+        UnknownChannel, BrokenChannel: as `find` raises them, for one of the names.
     """
     return [find(name) for name in dict.fromkeys((ALWAYS_ON, *requested))]

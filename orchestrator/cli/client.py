@@ -273,9 +273,10 @@ def _parse_answer(status: int, body: bytes) -> dict[str, Any]:
 
 
 def _not_running(home: Home) -> NotRunning:
-    """Return the error for a home whose Andy does not answer; its text says what to do: start it, or wait.
+    """Return the error for a home whose Andy does not answer: a `Starting` if a process is starting him.
 
-    The error is a `Starting` if a process is starting Andy.
+    Its text says to start Andy, to ask again in a moment while he starts, or why no start can succeed: a
+    setting or the store cannot be used.
     """
     since_ms = home_lock.starting_since_ms(home)
     if since_ms is None:

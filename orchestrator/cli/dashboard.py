@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 from cyclopts import App, Parameter
 
 from orchestrator.base.tables import counted, short
+from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.options import (
     GroupOption,
     GroupOrMainOption,
@@ -211,6 +212,8 @@ def worker(
         report = dashboard_service.query_group(home, group, partial(dashboard_service.cycles, limit=limit))
         show(report, partial(_cycle_lines, zone=terminal.zone_of(home)), as_json=as_json)
     elif llm and not rules:  # with both options, the rules are run
+        if dry_run:
+            raise UsageError("--dry-run only shows what the rules would do: leave out --llm.")
         show(
             dashboard_service.ask_model(home, group),
             lambda report: [f"The worker's turn {report['turn']} is queued."],

@@ -35,7 +35,7 @@ from orchestrator.containers.docker import host_paths, network, runtime
 from orchestrator.containers.firewall import Firewall, FirewallOutOfReach
 from orchestrator.containers.image import base
 from orchestrator.containers.image import build as image
-from orchestrator.domain.errors import ContainerError
+from orchestrator.domain.errors import ContainerError, StoreError
 from orchestrator.domain.web_search import SearchService
 from orchestrator.groups import owner
 from orchestrator.groups import settings as group_settings
@@ -572,7 +572,7 @@ async def _refused_choices(home: Home, settings: Settings) -> list[str]:
     query = partial(model_reports.refused_choices, settings=settings, has_gateway=has_gateway)
     try:
         return await asyncio.to_thread(read_once, home.database, query)
-    except sqlite3.Error:  # an older or damaged store: its own check reports it
+    except StoreError:  # an older or damaged store: its own check reports it
         return []
 
 
@@ -583,20 +583,21 @@ async def _stored_services(home: Home, settings: Settings) -> list[ServiceCondit
     """
     if not home.database.exists():
         return []
-    database_of_home = await Database.open_readonly(home.database)
     try:
-        router = ModelRouter(
-            database_of_home,
-            settings=settings,
-            credentials=CredentialSource(home.root, os.environ),
-            prices=prices_of(settings),
-        )
-        async with database_of_home.reading() as tx:
-            return await model_reports.conditions(tx, router, is_live=False)
-    except sqlite3.Error:  # an older or damaged store: its own check reports it
+        database_of_home = await Database.open_readonly(home.database)
+        try:
+            router = ModelRouter(
+                database_of_home,
+                settings=settings,
+                credentials=CredentialSource(home.root, os.environ),
+                prices=prices_of(settings),
+            )
+            async with database_of_home.reading() as tx:
+                return await model_reports.conditions(tx, router, is_live=False)
+        finally:
+            await database_of_home.close()
+    except StoreError:  # an older or damaged store: its own check reports it
         return []
-    finally:
-        await database_of_home.close()
 
 
 async def _first_silent_service(home: Home, used: Sequence[ServiceConditionView]) -> DoctorFinding | None:
@@ -622,7 +623,7 @@ async def search(home: Home, settings: Settings) -> DoctorFinding:
     """Check that each used web search service has the key or the address that it needs."""
     used = {settings.andy_web_search}
     if home.database.exists():
-        with suppress(sqlite3.Error):  # a damaged database: its own check reports it
+        with suppress(StoreError):  # a damaged database: its own check reports it
             all_groups = await asyncio.to_thread(read_once, home.database, groups.every)
             used |= {
                 group_settings.search_service(group_settings.of(group), settings) for group in all_groups
@@ -658,7 +659,7 @@ async def mcp_servers(home: Home) -> DoctorFinding:
 
     servers: list[mcp.McpServerView] = []
     if home.database.exists():
-        with suppress(sqlite3.Error):  # a damaged database: its own check reports it
+        with suppress(StoreError):  # a damaged database: its own check reports it
             servers = await asyncio.to_thread(read_once, home.database, rows)
     for server in servers:
         if (problem := mcp.problem(server)) is not None:

@@ -223,8 +223,9 @@ class GroupMemory:
             board = await _board_counts(tx, group.folder)
             message_count = await messages.count(tx, group.folder)
         lines = [f"- {item.kind} {item.id}: {redact(short(item.text, SHOWN_CHARS))}" for item in items]
+        have = "has" if len(matching_messages) == 1 else "have"
         lines += (
-            [f"{len(matching_messages)} messages of the asker or yours have these words."]
+            [f"{counted(len(matching_messages), 'message')} of the asker or yours {have} these words."]
             if matching_messages
             else []
         )

@@ -10,17 +10,21 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+import structlog
+
 from orchestrator.context import memory, script, workflow
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.models import Memory
 from orchestrator.context.recorder import ContextCopies
 from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
-from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.errors import BadRequest, ContextBusy
 from orchestrator.domain.values import Folder, TurnKind
 from orchestrator.store import audit
 from orchestrator.store.database import Database, Tx, announce
 from orchestrator.store.groups import groups
 from orchestrator.store.runs import sessions, turns
+
+log = structlog.get_logger(__name__)
 
 ChangeContext = Callable[[ContextManager, int], ContextSnapshot | None]
 """`(manager, now_ms)`: changes the context and returns the snapshot taken before. Blocks."""
@@ -45,7 +49,8 @@ async def change(
     """Have `act` change the stored context of a group, and end the group's agent session.
 
     The next session starts from the changed context. `act` is called in a thread, and returns the snapshot
-    that it took of the context before the change; that is returned, None if none was needed.
+    that it took of the context before the change; that is returned, None if none was needed. If the copies
+    that the group's containers read cannot be written now, that is logged: the host writes them later.
 
     Raises:
         ConversationBusy: the group's agent is answering.
@@ -61,8 +66,11 @@ async def change(
         snapshot = await asyncio.to_thread(act, manager, now_ms)
         await _end_session(tx, folder, snapshot, now_ms=now_ms)
     # The copies that the group's containers read get the change, too.
-    contents = await asyncio.to_thread(manager.load, now_ms=now_ms)
-    await asyncio.to_thread(copies.write, folder, contents)
+    try:
+        contents = await asyncio.to_thread(manager.load, now_ms=now_ms)
+        await asyncio.to_thread(copies.write, folder, contents)
+    except (ContextBusy, OSError) as error:  # the change is made: an error would say that it is not
+        log.warning("context.not_copied", group=folder, reason=str(error))
     return snapshot
 
 

@@ -186,12 +186,18 @@ class CommandDispatcher:
         file = await self._copy_for(group, command, request_id)
         early_result = await self._act_early(group, command, request_id, written_ms)
         prepared = _Prepared(file=file, early_result=early_result, written_ms=written_ms)
-        reply: Reply | None = None
+        is_copy_needed = False
         try:
             reply = await self._execute(group, command, request_id, prepared)
-        finally:
             # A refused request leaves no copy; only an accepted one has an outbox row that names it.
-            if isinstance(file, Attachment) and (reply is None or reply.code != "ok"):
+            is_copy_needed = reply.code == "ok"
+        except asyncio.CancelledError:
+            # The transaction may be committed all the same. A copy that no row names is removed at the next
+            # start, by `OutgoingFiles.sweep`.
+            is_copy_needed = True
+            raise
+        finally:
+            if isinstance(file, Attachment) and not is_copy_needed:
                 await asyncio.to_thread(file.path.unlink, missing_ok=True)
         return reply
 

@@ -70,8 +70,9 @@ async def apply_action(
 ) -> Folder:
     """Switch a group's loop on or off, pause, resume or wake it; return the group's folder.
 
-    A loop lets the group's agent wake by itself. A repeated action changes nothing. The action is recorded
-    and published.
+    A loop lets the group's agent wake by itself. An action whose effect the loop has already, such as
+    "pause" for a paused one or "wake" while one waits, leaves it as it is, and so does "off" for a loop that
+    was never on. Every action is recorded and published, also such a one.
 
     Args:
         tx: the transaction.

@@ -80,8 +80,9 @@ async def requeue_or_fail(
     Messages of the attempt that were still held back are dropped, so that the chat reads only the next
     attempt's. The notices (texts for the agent) that the attempt had claimed are released. What the host has
     recorded of the turn, such as that the model service refused it, counts more than what the container
-    reports. A turn is not tried again if its scheduled task was paused or cancelled, if its chat has left the
-    group, or if it is a dashboard worker's; one that moves to another model service is queued at once.
+    reports. A turn is not tried again if its scheduled task was paused or cancelled, or if its chat has left
+    the group. Any other one that moves to another model service is queued at once; a dashboard worker's turn
+    is tried again for no other reason.
 
     Args:
         tx: the transaction.

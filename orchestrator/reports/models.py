@@ -444,8 +444,10 @@ def _check_url(service: ModelService) -> None:
         is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_usable = False
-    # From `!` to `~` are the visible characters of ASCII, which leaves out blanks.
-    if not is_usable or not re.fullmatch(r"[\x21-\x7e]+", service.url) or parts.query or parts.fragment:
+    # From `!` to `~` are the visible characters of ASCII, which leaves out blanks. Of a query or a fragment
+    # that is empty, `urlsplit` leaves no trace.
+    is_usable = is_usable and re.fullmatch(r"[\x21-\x7e]+", service.url) is not None
+    if not is_usable or "?" in service.url or "#" in service.url:
         raise BadRequest(f"'{service.url}' is no URL of a service: write https://host[:port][/path].")
     if "@" in parts.netloc:
         raise BadRequest("A URL with a password would be shown in lists: put the key into .env.")

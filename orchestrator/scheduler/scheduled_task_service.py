@@ -344,9 +344,17 @@ async def _put(tx: Tx, task: ScheduledTask) -> ScheduledTask:
 
 
 async def add(
-    tx: Tx, folder: str, request: ScheduleTask, times: ScheduleReader, *, now_ms: int
+    tx: Tx,
+    folder: str,
+    request: ScheduleTask,
+    times: ScheduleReader,
+    *,
+    now_ms: int,
+    asked_in: ChatJid | None = None,
 ) -> ScheduledTask:
     """Create a scheduled task of a group for the owner, with an audit entry, and return it.
+
+    Its answers go to the chat `asked_in`; None means the one that receives the group's notifications.
 
     Raises:
         UnknownGroup: there is no group with this folder.
@@ -359,7 +367,7 @@ async def add(
         raise TextEmpty
     if len(request.prompt) > MAX_TEXT_CHARS:
         raise TextTooLong(len(request.prompt), MAX_TEXT_CHARS)
-    task = await create(tx, group, request, times, now_ms=now_ms)
+    task = await create(tx, group, request, times, now_ms=now_ms, asked_in=asked_in)
     await _record(tx, task, "add", now_ms=now_ms)
     return task
 

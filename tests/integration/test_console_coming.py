@@ -16,10 +16,12 @@ import pytest
 import pytest_asyncio
 
 from agent_runner.wire.order import ECHO
+from orchestrator.domain.values import ChatJid, Folder
+from orchestrator.groups import registration
 from orchestrator.home.directory import Home
 from orchestrator.reports import upcoming
 from orchestrator.store.board import notifications as board_notifications
-from orchestrator.store.database import Tx
+from orchestrator.store.database import Database, Tx
 from orchestrator.store.reader import read_once
 from orchestrator.store.schedule import tasks
 from orchestrator.web.console.pages import coming
@@ -164,6 +166,22 @@ async def test_a_reminder_says_another_text_moves_and_can_be_made_to_repeat(brow
     after = scheduled(root)
     assert "pill, with water" not in after["reminders"]
     assert f"{ECHO}pill, with water" in after["tasks"]
+
+
+async def test_a_reminder_of_another_chat_that_is_made_to_repeat_stays_in_that_chat(browser, root):
+    await add(browser, "tablet", "tomorrow at 8pm")
+    cousins = ChatJid("local:cousins")
+    database = await Database.open(Home(root).database)
+    async with database.transaction() as tx:
+        await registration.add_chat(tx, Folder("family"), cousins, now_ms=0)
+        await tx.execute("UPDATE notifications SET chat_jid = ? WHERE message = 'tablet'", (cousins,))
+        found = await board_notifications.reminders(tx)
+        number = str(next(one.number for one in found if one.message == "tablet"))
+    await database.close()
+
+    await change(browser, "reminders", number, text="tablet", at="every day at 8am")
+
+    assert scheduled(root)["tasks"][f"{ECHO}tablet"].chat_jid == cousins
 
 
 async def test_a_full_day_says_how_many_lines_are_left_out_and_leads_to_them(browser, root, monkeypatch):

@@ -188,6 +188,16 @@ async def test_a_damaged_store_is_named_with_what_to_restore(home):
     assert "andy restore FILE" in seen.text
 
 
+async def test_a_damaged_store_is_a_fault_of_the_store_alone(home):
+    home.database.write_bytes(b"no database" * 1000)
+    home.database.chmod(0o600)
+
+    faults = [one.name for one in await wrong(home)]
+    assert [name for name in faults if name in ("store", "credential", "models", "search", "mcp")] == [
+        "store"
+    ]
+
+
 async def test_a_zone_that_a_running_andy_has_not_read_yet_is_named(home, monkeypatch):
     monkeypatch.delenv("TZ")
     (home.root / ".env").write_text("TZ=Asia/Seoul")

@@ -192,6 +192,14 @@ async def test_a_group_is_shown_what_is_remembered_in_all_places(filled: MemoryH
     assert await filled.harness.rows("SELECT 1 FROM commands WHERE type LIKE '%memory%'") == []
 
 
+async def test_messages_with_the_words_that_are_looked_up_are_counted(filled: MemoryHouse) -> None:
+    async def line_about(words: str) -> str:
+        return (await filled.memory("show", words)).text.splitlines()[-1]
+
+    assert await line_about("jazz") == "2 messages of the asker or yours have these words."
+    assert await line_about("so jazz") == "1 message of the asker or yours has these words."
+
+
 async def test_what_is_taken_back_leaves_every_place(filled: MemoryHouse) -> None:
     assert "jazz" in (await filled.everything()).lower()
     shown = await filled.memory("show", "JAZZ")

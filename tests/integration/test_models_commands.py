@@ -80,6 +80,8 @@ def test_a_service_is_not_added_while_the_file_of_its_key_cannot_be_read(
         (["far", "http://models.example.org", "--kind", "gateway"], "use https"),
         (["far", "https://me:secret@models.example.org", "--kind", "gateway"], "put the key into .env"),
         (["far", "file:///etc/passwd", "--kind", "gateway"], "is no URL of a service"),
+        (["far", "https://models.example.org/v1?", "--kind", "gateway"], "is no URL of a service"),
+        (["far", "https://models.example.org/v1#", "--kind", "gateway"], "is no URL of a service"),
         (["near", "--kind", "ollama", "--window", "4096"], "a first request needs 16,000"),
         (["near", "--kind", "ollama", "--window", str(10**12)], "more than 1,000,000,000 tokens"),
         (["near", "--kind", "ollama", "--key-env", "PATH"], "is no name of a key"),

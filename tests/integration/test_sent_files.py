@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -216,6 +218,22 @@ async def test_a_copy_that_could_not_be_sent_is_kept_for_a_week(harness):
         late = await outbox.files_in_use(tx, since_ms=queued.created_ms + 1)
 
     assert (soon, late) == (frozenset({queued.attachment.path}), frozenset())
+
+
+async def test_a_file_whose_message_is_stored_while_the_host_is_stopped_stays(harness, monkeypatch):
+    loop, add = asyncio.get_running_loop(), outbox.add
+    request = asyncio.create_task(harness.send("out/plan.pdf"))
+
+    async def add_while_the_host_is_stopped(*args: Any, **fields: Any) -> bool:
+        loop.call_soon_threadsafe(request.cancel)
+        return await add(*args, **fields)
+
+    monkeypatch.setattr(outbox, "add", add_while_the_host_is_stopped)
+    with pytest.raises(asyncio.CancelledError):
+        await request
+
+    (queued,) = await harness.harness.outgoing()
+    assert queued.attachment.path.read_bytes() == b"%PDF of family"
 
 
 async def test_a_copy_whose_request_breaks_off_is_not_left_behind(harness, monkeypatch):

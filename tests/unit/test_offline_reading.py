@@ -390,6 +390,28 @@ def test_a_heap_of_joiners_is_not_cut_everywhere(piece: str, monkeypatch: pytest
     assert looks < 500, "each look is a walk through the whole table"
 
 
+def test_each_part_of_a_message_whose_first_is_not_understood_is_read_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each further part doubled the work: a line of 20 of them took minutes."""
+    looks = 0
+
+    def counted(text: str) -> ParsedRequest | None:
+        nonlocal looks
+        looks += 1
+        assert looks < 1000, "each look is a walk through the whole table"
+        return one_of(text)
+
+    one_of = reading.parse_one
+    monkeypatch.setattr(reading, "parse_one", counted)
+    first, *rest = read(" and ".join(["we are late", *["show my list"] * 18]))
+    assert (first.intent, {parsed.intent for parsed in rest}, len(rest)) == (
+        "unknown_part",
+        {"show_list"},
+        18,
+    )
+
+
 PIECES = st.sampled_from(
     """
     remind me us to in 5 minutes at 9 tomorrow add done list the on from todo show cancel reminder milk , : .

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice, pairwise
 
 from agent_runner.agents.offline import spelling, wording
@@ -25,6 +26,8 @@ MAX_REQUESTS = 20
 """Most requests of one message; a message with more is not understood."""
 MAX_CUTS = 100
 """Most places where a line is cut; a line with more is one request, or not understood."""
+_MAX_REMEMBERED = 1024
+"""Number of texts whose requests are remembered: more than one line has parts that may be requests."""
 _LONG_GAP = re.compile(r"\s{5,}")
 """White space that is shortened before a text is parsed."""
 _TIME_SLOTS = ("day", "last", "clock", "when", "span", "first", "later", "earlier")
@@ -210,7 +213,7 @@ def _split(text: str) -> list[ParsedRequest]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     whole = parse_one(text)
     if len(lines) == 1 or (whole is not None and whole.intent == "echo"):
-        return _requests_in_line(text)
+        return list(_requests_in_line(text))
     separate = (parsed for line in lines for parsed in _requests_in_line(PATTERNS["bullet"].sub("", line)))
     return _under_heading(lines) or list(separate)
 
@@ -246,7 +249,10 @@ def _under_heading(lines: list[str]) -> list[ParsedRequest] | None:
     return None
 
 
-def _requests_in_line(text: str) -> list[ParsedRequest]:
+# Each place where a line is cut needs the requests of all that stands before it, which is cut at the same
+# places again: without remembering them, every further request in a line would double the work.
+@lru_cache(_MAX_REMEMBERED)
+def _requests_in_line(text: str) -> Sequence[ParsedRequest]:
     """Return the requests of a line, which is cut where both sides are requests, and each side again.
 
     Without such a place, the line is one request; if no row matches the line, `_read_partly` reads the parts

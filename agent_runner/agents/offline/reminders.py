@@ -678,10 +678,10 @@ class Reminders(RequestHandler):
     async def _set_sent_one_again(self, upcoming: Sequence[UpcomingReminder]) -> str:
         """Set a reminder again that was sent already, and return the answer.
 
-        It is the one whose text the message replies to, or that was last referred to. Its new time is after
-        the span in the slot `later`, counted from now, or the one in `when`. Empty, with nothing set, if the
-        request means no such reminder; those that are `upcoming` were not sent yet. Raises `AnswerNow` to ask
-        for a time that is not clear, or to refuse one that repeats.
+        It is the one whose text the message replies to, or that was last referred to. It is set for the end
+        of the span in the slot `later`, which begins now, or without that slot for the time in `when`. Empty,
+        with nothing set, if the request means no such reminder; those that are `upcoming` were not sent yet.
+        Raises `AnswerNow` to ask for a time that is not clear, or to refuse one that repeats.
         """
         last, quoted = self.context.last, self.context.request.quoted
         # The text with the bell, as it was sent.

@@ -333,9 +333,11 @@ def loopback_of(run_id: str) -> str:
 def ensure_certificate(certificate: Path, key: Path) -> None:
     """Create the certificate and the key by which containers on other nodes recognise the host. Blocks.
 
-    Nothing is done if both files exist. The certificate is self-signed. Raises `OSError`.
+    Nothing is done if both files exist and neither is empty. The certificate is self-signed. Raises
+    `OSError`.
     """
-    if certificate.is_file() and key.is_file():
+    # Files that earlier versions wrote may be empty after a power cut.
+    if all(path.is_file() and path.stat().st_size for path in (certificate, key)):
         return
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -359,7 +361,8 @@ def ensure_certificate(certificate: Path, key: Path) -> None:
     secret = private.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    # The certificate is written last, and each file in one step: where it is, its key is whole, too.
+    # The certificate is written last, and each file is on the disk before it gets its name: where it is, its
+    # key is whole, too, also after a power cut.
     for path, content in ((key, secret), (certificate, built.public_bytes(serialization.Encoding.PEM))):
         partial = path.with_name(f".{path.name}.new")
         with suppress(FileNotFoundError):
@@ -367,4 +370,6 @@ def ensure_certificate(certificate: Path, key: Path) -> None:
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         partial.rename(path)

@@ -12,7 +12,7 @@ import json
 import tempfile
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import IO, Any
@@ -165,13 +165,10 @@ class _Copy:
     def _serve(self, path: str) -> None:
         """Start a container that serves the packed image at `path` to the nodes, on a network of its own."""
         client = self._client
-        with suppress(ContainerError):
-            self._drop_network()  # one that an interrupted copy left
+        self._remove_leftovers()
         self._network = client.create_network(
             self._name, driver="overlay", internal=True, attachable=True, scope="swarm", labels=self._labels
         )["Id"]
-        with docker_client.already_so():
-            client.remove_container(self._name, force=True)
         self._server = client.create_container(
             self._id,
             entrypoint=["python3", "-c", self._script],
@@ -191,6 +188,17 @@ class _Copy:
             ),
         )["Id"]
         client.start(self._server)
+
+    def _remove_leftovers(self) -> None:
+        """Remove the services, the container and the network of a copy that was killed."""
+        client = self._client
+        labels = [f"{name}={value}" for name, value in self._labels.items()]
+        for service in client.services(filters={"label": labels}):
+            with docker_client.already_so():
+                client.remove_service(service["ID"])
+        with docker_client.already_so():
+            client.remove_container(self._name, force=True)
+        self._drop_network()  # last: the engine refuses it while something uses the network
 
     def _run(
         self, nodes: Collection[Node], image: str, command: list[str], *, blocks: int = 0

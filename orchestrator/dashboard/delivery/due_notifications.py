@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,7 +23,7 @@ from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.views import notification_log
 from orchestrator.dashboard.words import rule_texts
 from orchestrator.domain.dashboard import Notification, NotificationStatus
-from orchestrator.domain.values import Group
+from orchestrator.domain.values import ChatJid, Folder, Group
 from orchestrator.groups import owner
 from orchestrator.store.board import deliveries as board_deliveries
 from orchestrator.store.board import notifications as board_notifications
@@ -252,19 +253,21 @@ class NotificationDispatcher:
 
 
 async def _notify_expired(tx: Tx, expired: Sequence[DueNotification], *, now_ms: int) -> None:
-    """Queue a message to each group's chat about the notifications that came too late to be sent.
+    """Queue a message to each chat about its notifications that came too late to be sent.
 
     It names the first `MAX_NAMED`, and counts the others.
     """
-    # One line a group: after a long pause there may be dozens.
-    groups = {due.group.folder: due.group for due in expired if due.group is not None}
-    for folder, group in groups.items():
-        late = [due.row for due in expired if due.row.folder == folder]
+    # One line a chat: after a long pause there may be dozens.
+    late_of_chats: dict[tuple[Folder, ChatJid], list[Notification]] = defaultdict(list)
+    for due in expired:
+        if due.group is not None:
+            late_of_chats[due.group.folder, due.group.chat_for(due.row.chat_jid)].append(due.row)
+    for (folder, chat_jid), late in late_of_chats.items():
         try:
             async with all_or_nothing(tx):
                 await outbox.add(
                     tx,
-                    chat_jid=group.jid,
+                    chat_jid=chat_jid,
                     folder=folder,
                     text=expired_line([row.message for row in late]),
                     dedupe_key=f"expired:{folder}:{late[0].id}:{now_ms}",

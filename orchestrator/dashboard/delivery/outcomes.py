@@ -84,9 +84,10 @@ class DeliveryOutcomes:
     ) -> Retry:
         """Record a failed attempt to send a notification's message, and return who is to try again.
 
-        After the last attempt the notification has failed, and its chat gets the text with an apology.
-        Nothing is recorded for a message that belongs to no notification, or whose notification has ended:
-        then nobody is to try again.
+        After the last attempt the notification has failed, and its chat gets the text with an apology. If the
+        message belongs to no notification, nothing is recorded, and the outbox is to try again; if its
+        notification has ended, nobody is to. Of a notification's message that was split, all parts but the
+        first are deleted, whoever is to try again.
 
         `requested_ms` is the wait in milliseconds because the messenger asked for a pause; 0 if it asked for
         none. An attempt after which it asks for a pause does not count. With `is_last_pause` the messenger

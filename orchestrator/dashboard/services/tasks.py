@@ -172,13 +172,13 @@ async def set_recurring(
     await ctx.check_seen(task, serializers.task(task, ctx.zone))
     before = dict(task.recurring or {})
     days = sorted(set(days_of_week if days_of_week is not None else serializers.days_of(before)))
-    # An imported time may be anything.
+    # An imported time may be anything; it stays as it is until another one is given.
     time_of_day = str(before.get("check_time") or "") if check_time is None else check_time.strip()
     if enabled and not days:
         raise ToolRefused("VALIDATION", "days_of_week: name at least one day, 0 is Monday.")
     if any(not 0 <= day <= 6 for day in days):
         raise ToolRefused("VALIDATION", "days_of_week: days are 0 (Monday) to 6 (Sunday).")
-    if time_of_day and not _TIME_OF_DAY.fullmatch(time_of_day):
+    if check_time is not None and time_of_day and not _TIME_OF_DAY.fullmatch(time_of_day):
         raise ToolRefused("VALIDATION", f"check_time: '{time_of_day[:20]}' is no time of day such as 18:00.")
     # In this order the stored streaks win over the zeros of a task that has none yet.
     streaks = {"streak_current": 0, "streak_best": 0, "total_completed": 0, "total_missed": 0}

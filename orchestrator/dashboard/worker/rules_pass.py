@@ -32,7 +32,7 @@ from orchestrator.domain.values import Folder
 from orchestrator.store.board import deliveries as board_deliveries
 from orchestrator.store.board import questions as board_questions
 from orchestrator.store.board import worker_cycles
-from orchestrator.store.database import Tx
+from orchestrator.store.database import Tx, all_or_nothing
 
 log = structlog.get_logger(__name__)
 
@@ -118,19 +118,14 @@ async def _try_step(
     to `skipped` with the reason.
     """
     described = describe_step(step)
-    # A savepoint for each step: the changes of a refused step are undone, those of other steps stay.
-    await ctx.tx.execute("SAVEPOINT step")
     try:
-        done.append(described | await _carry_out(ctx, step))
+        async with all_or_nothing(ctx.tx):  # the changes of other steps stay
+            done.append(described | await _carry_out(ctx, step))
     except ToolRefused as refused:
-        await ctx.tx.execute("ROLLBACK TO step")
         skipped.append(described | {"why": _refusal_reason(refused)})
     except sqlite3.IntegrityError as error:
-        await ctx.tx.execute("ROLLBACK TO step")
         log.exception("Worker Agent: a step failed", group=ctx.folder, step=described)
         skipped.append(described | {"why": str(error)})
-    finally:
-        await ctx.tx.execute("RELEASE step")
 
 
 async def _carry_out(ctx: ServiceContext, step: Step) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from agent_runner.wire.mailbox import MAX_TEXT_CHARS, ScheduleTask, UpdateTask
 from orchestrator.base.clock import Clock
-from orchestrator.domain.values import ScheduledTask
+from orchestrator.domain.values import ChatJid, ScheduledTask
 from orchestrator.scheduler import scheduled_task_service
 from orchestrator.scheduler.scheduled_task_service import TaskView
 from orchestrator.store.database import Database, Tx
@@ -54,10 +54,15 @@ class TaskApi:
         self._times = times
         self._clock = clock
 
-    async def add(self, folder: str, request: ScheduleTask) -> TaskView:
-        """Add a scheduled task to a group, and return it. Raises what `scheduled_task_service.add` raises."""
+    async def add(self, folder: str, request: ScheduleTask, *, asked_in: ChatJid | None = None) -> TaskView:
+        """Add a scheduled task to a group, and return it. Raises what `scheduled_task_service.add` raises.
+
+        Its answers go to the chat `asked_in`; None means the group's own.
+        """
         return await self._change(
-            lambda tx, now_ms: scheduled_task_service.add(tx, folder, request, self._times, now_ms=now_ms)
+            lambda tx, now_ms: scheduled_task_service.add(
+                tx, folder, request, self._times, asked_in=asked_in, now_ms=now_ms
+            )
         )
 
     async def act(self, task_id: str, action: str) -> TaskView:

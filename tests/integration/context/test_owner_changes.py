@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -14,6 +15,7 @@ from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.owner_changes import ConversationBusy
 from orchestrator.context.recorder import ContextCopies
 from orchestrator.context.snapshots import ContextSnapshot
+from orchestrator.domain.errors import ContextBusy
 from tests.support.dialogues import NOW
 from tests.support.store_harness import StoreHarness
 
@@ -47,6 +49,27 @@ async def test_nothing_is_changed_while_the_agent_answers(
     assert manager.load(now_ms=NOW).context.conversation.running_summary == "in time"
     assert "in time" in (tmp_path / "env" / "family" / "context.json").read_text(), "its container sees it"
     assert await store_harness.rows("SELECT 1 FROM sessions") == []
+
+
+async def test_a_change_whose_copy_cannot_be_made_now_is_made_all_the_same(
+    store_harness: StoreHarness, manager: ContextManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store_harness.add_group()
+
+    def busy(*_: object, **__: object) -> NoReturn:
+        raise ContextBusy("family")
+
+    def change_before_another_writes(manager: ContextManager, now_ms: int) -> ContextSnapshot | None:
+        snapshot = manager.correct(lambda kept: owner_changes.with_summary(kept, "new"), now_ms=now_ms)
+        monkeypatch.setattr(ContextManager, "load", busy)
+        return snapshot
+
+    copies = ContextCopies(tmp_path)
+    await owner_changes.change(
+        store_harness.database, manager, copies, change_before_another_writes, now_ms=NOW
+    )
+    monkeypatch.undo()
+    assert manager.load(now_ms=NOW).context.conversation.running_summary == "new"
 
 
 async def test_no_turn_starts_while_the_context_is_changed(

@@ -128,6 +128,7 @@ def test_a_dashboard_is_shown_listed_answered_and_kept_up(andy: AndyProcess, tmp
         (["notification", "n_9"], "There is no notification 'n_9': see 'andy dashboard notifications'."),
         (["show", "--group", "nowhere"], "There is no group 'nowhere'"),
         (["worker", "--llm"], "not running"),
+        (["worker", "--llm", "--dry-run"], "--dry-run only shows what the rules would do: leave out --llm."),
         (["import", "/nowhere"], "There is no directory"),
     ],
 )

@@ -17,6 +17,8 @@ from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.domain.dashboard import Actor, BoardTaskStatus, NotificationType, Priority
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.protocols import Feature
+from orchestrator.domain.values import ChatJid, Folder
+from orchestrator.groups import registration
 from orchestrator.outbound.delivery import GIVE_UP_PAUSES, STUCK_ATTEMPTS
 from orchestrator.reports.event_history import recall_events
 from orchestrator.store.board import deliveries as board_deliveries
@@ -104,6 +106,26 @@ async def test_at_23_what_is_far_too_late_is_told_of_in_one_line(harness):
         await harness.until_quiet()
     assert harness.channel.texts() == ["⌛ Too late to be of use: “text 0”, “text 1”, “text 2” and 2 more."]
     assert (await harness.row("n_0")).status == "expired"
+
+
+async def test_each_chat_of_a_group_reads_only_of_its_own_late_ones(harness):
+    cousins = ChatJid("local:cousins")
+    async with harness.harness.database.transaction() as tx:
+        await registration.add_chat(tx, Folder(FOLDER), cousins, now_ms=0)
+    late = {"due": "2026-01-10 09:00", "task_id": None, **REMINDER}
+    await harness.put(
+        a_notification("n_1", message="gift for Jane", chat_jid=cousins, **late),
+        a_notification("n_2", message="rent", **late),
+        a_notification("n_3", message="cake", chat_jid=cousins, **late),
+    )
+
+    await harness.look("2026-02-09 08:30")
+
+    queued = {row.chat_jid: row.text for row in await harness.harness.outgoing()}
+    assert queued == {
+        JID: "⌛ Too late to be of use: “rent”.",
+        cousins: "⌛ Too late to be of use: “gift for Jane”, “cake”.",
+    }
 
 
 async def test_a_line_about_late_ones_that_cannot_be_queued_holds_up_no_other(harness):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from dataclasses import replace
 from zoneinfo import ZoneInfo
 
@@ -11,8 +12,9 @@ from structlog.testing import capture_logs
 
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.services import tasks
-from orchestrator.dashboard.worker import prompt
+from orchestrator.dashboard.worker import prompt, rules_pass
 from orchestrator.domain.dashboard import Actor, BoardTaskStatus, NotificationType, Priority, QuestionType
+from orchestrator.domain.errors import StoreError
 from orchestrator.domain.values import Folder
 from orchestrator.store.board import dashboards, worker_cycles
 from tests.support.dashboards import (
@@ -323,6 +325,17 @@ async def test_passes_of_long_ago_that_failed_are_forgotten(harness):
         await harness.worker.beat()
     (cycle,) = await harness.cycles()
     assert (cycle["outcome"], cycle["started_ms"]) == ("error", at("2026-03-20 08:30"))
+
+
+async def test_a_full_disk_during_a_step_of_the_rules_is_the_error_that_is_raised(harness, monkeypatch):
+    async def full(ctx, _):
+        await ctx.tx.execute("ROLLBACK")  # as SQLite does by itself
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(rules_pass, "_carry_out", full)
+    await harness.put(a_task(deadline="2026-02-10", pct=70))
+    with pytest.raises(StoreError, match="disk is full"):
+        await harness.cycle("2026-02-09 08:30")
 
 
 async def test_a_zone_that_cannot_be_followed_keeps_no_dashboard_from_its_rules(harness, monkeypatch):

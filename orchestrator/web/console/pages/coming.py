@@ -20,7 +20,15 @@ from orchestrator.base.clock import local_iso
 from orchestrator.base.terminal_escaping import all_visible
 from orchestrator.domain.dashboard import Notification
 from orchestrator.domain.errors import AndyError, BadRequest, UnknownReminder
-from orchestrator.domain.values import Folder, Group, Schedule, ScheduledTask, ScheduleKind, TaskStatus
+from orchestrator.domain.values import (
+    ChatJid,
+    Folder,
+    Group,
+    Schedule,
+    ScheduledTask,
+    ScheduleKind,
+    TaskStatus,
+)
 from orchestrator.inbound.intake import check_text
 from orchestrator.reports import tasks, upcoming
 from orchestrator.reports.upcoming import UpcomingView
@@ -158,12 +166,15 @@ def _planned_text(view: View, planned: WrittenSchedule) -> str:
     )
 
 
-async def _add(view: View, folder: str, kind: str, text: str, time_text: str) -> WrittenSchedule:
+async def _add(
+    view: View, folder: str, kind: str, text: str, time_text: str, *, chat_jid: ChatJid | None = None
+) -> WrittenSchedule:
     """Set a reminder or schedule a request to an agent, and return when it comes.
 
     `folder` is the group, `kind` is `request` or else a reminder, `text` what is sent or asked, and
     `time_text` the time as a person has written it. A reminder that repeats is stored as a scheduled task
-    that only sends its text.
+    that only sends its text. `chat_jid` is the group's chat to which a scheduled task sends its answers; None
+    means the one that receives the group's notifications.
 
     Raises:
         AndyError: the group, the text or the time cannot be used.
@@ -179,7 +190,7 @@ async def _add(view: View, folder: str, kind: str, text: str, time_text: str) ->
     # `ECHO` asks the agent to repeat the text after it in the chat.
     prompt = ECHO + text if is_reminder else text
     request = ScheduleTask(prompt=prompt, schedule_type=planned.kind, schedule_value=planned.value)
-    await view.api.tasks.add(folder, request)
+    await view.api.tasks.add(folder, request, asked_in=chat_jid)
     return planned
 
 
@@ -222,7 +233,7 @@ async def _change_reminder(view: View, reminder: Scheduled, text: str, time_text
         await view.api.reminders.move(reminder.id, planned.value, text=new_text)
     else:
         # In this order: should the second step fail, the person has two reminders and not none.
-        await _add(view, stored.folder, "reminder", text, time_text)
+        await _add(view, stored.folder, "reminder", text, time_text, chat_jid=stored.chat_jid)
         await view.api.reminders.cancel(reminder.id)
 
 

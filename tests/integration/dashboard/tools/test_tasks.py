@@ -155,6 +155,16 @@ async def test_a_task_notes_on_which_days_it_is_done_again_and_keeps_its_streak(
     assert once.text == "Task task_001 is noted as done once."
 
 
+async def test_a_time_that_another_program_wrote_hinders_no_change_of_anything_else(
+    home: DashboardHarness,
+) -> None:
+    await home.put(blog(recurring={"enabled": True, "days_of_week": [1], "check_time": "evening"}))
+    days = await home.chat("set_recurring", task_id="task_001", days_of_week=[2])
+    assert days.text == "Task task_001 is noted as done again on Wed at evening."
+    once = await home.chat("set_recurring", task_id="task_001", enabled=False)
+    assert once.text == "Task task_001 is noted as done once."
+
+
 async def test_days_that_another_program_wrote_and_are_none_break_nothing(home: DashboardHarness) -> None:
     await home.put(
         blog(recurring={"enabled": True, "days_of_week": [1, "x", [2], 9], "check_time": "a\n## b"})
