@@ -482,16 +482,17 @@ def is_outdated(cause: str | None, task: BoardTask, *, since_ms: int) -> bool:
     """Return whether a task has changed so that a notification about it, made at `since_ms`, is pointless.
 
     `cause` is the rule that made the notification, None if none did. One about a silent or blocked task is
-    pointless if the task is not active any more. So is one about a silent task if the task was updated since,
-    and one about a blocked task if the block ended or another began since. All others keep their point.
+    pointless if the task is not active any more. So is one about a silent task if the task was updated since
+    or is blocked, and one about a blocked task if the block ended or another began since. All others keep
+    their point.
     """
     if cause not in (SILENT, STAGNANT, BLOCKED):  # STAGNANT: silent for longer
         return False
+    if task.status is not BoardTaskStatus.ACTIVE:
+        return True
     if cause == BLOCKED:
-        has_news = task.blocked_ms is None or task.blocked_ms > since_ms
-    else:
-        has_news = task.last_update_ms > since_ms
-    return has_news or task.status is not BoardTaskStatus.ACTIVE
+        return task.blocked_ms is None or task.blocked_ms > since_ms
+    return task.is_blocked or task.last_update_ms > since_ms
 
 
 def _deadline_text(task: BoardTask, deadline: Deadline, cause: str, hours: Hours, *, at_ms: int) -> str:
