@@ -208,8 +208,7 @@ async def _run_check(name: str, check: Check) -> DoctorFinding:
     try:
         return await check()
     except AndyError as error:
-        # The text of an `AndyError` says itself what to do; it is shown above the fix.
-        return bad(name, str(error), fix="see above")
+        return bad(name, str(error), fix="")  # the text of an `AndyError` says itself what to do
     except PermissionError as error:
         fix = "call andy as the user who owns the home"
         return bad(name, f"this user may not read {error.filename or 'what is checked'}", fix=fix)

@@ -375,12 +375,13 @@ def _agent_image(tag: str) -> DoctorFinding:
 async def compose(home: Home, settings: Settings) -> DoctorFinding:
     """Check, if Andy is a container, that the agents' directories are mounted from the host.
 
-    It passes unchecked if agents are plain processes or no engine answers. Raises `ContainerError` if they
-    are not mounted.
+    It passes unchecked if agents are plain processes. If no engine answers, the mounts cannot be read, and a
+    note says so. Raises `ContainerError` if they are not mounted.
     """
-    if settings.andy_runtime == "process" or not await runtime.answers(seconds=ENGINE_SECONDS):
-        # Without an engine that answers, the mounts cannot be read; the check `engine` reports that.
+    if settings.andy_runtime == "process":
         return ok("compose", "Andy does not run in a container")
+    if not await runtime.answers(seconds=ENGINE_SECONDS):
+        return note("compose", "cannot be checked without an engine")
     own_mounts = await asyncio.to_thread(host_paths.find)
     if own_mounts is None:
         return ok("compose", "Andy does not run in a container")

@@ -49,7 +49,12 @@ class LiveRunState:
     started_ms: int
     state_since_ms: int
     last_frame_ms: int | None = None
-    """The time of its last frame, heartbeats included; None before the first."""
+    """The time of its last frame, heartbeats included; None before the first.
+
+    For the container of an earlier host, it begins with the time at which this one took it over.
+    """
+    has_read_frame: bool = False
+    """Whether this host has read a frame of it."""
     container: RunningContainer | None = None
     """The container; None before it is started, and while the engine is lost."""
     failure: str | None = None

@@ -176,7 +176,7 @@ class OutputReader:
 
         A frame of an unknown kind comes from a newer container and is ignored. An unreadable one is counted,
         as is one of another version of the protocol, and the first ones are logged. But if one of another
-        version comes first (`last_frame_ms` is None), the container is killed, unless it is to end anyway.
+        version comes first, the container is killed, unless it is to end anyway.
         This waits while such frames come faster than the limit.
         """
         try:
@@ -185,9 +185,9 @@ class OutputReader:
             await self._wait_for_rate(live, live.frame_rate)
         except OtherVersion as error:
             await self._wait_for_rate(live, live.frame_rate)
-            if live.last_frame_ms is None and live.verdict is None:
-                # This host has read no frame before. If the store has applied some, an earlier host of the
-                # container's version did that. Then a new container, of this host's version, may succeed.
+            if not live.has_read_frame and live.verdict is None:
+                # If the store has applied some frames, an earlier host of the container's version did that.
+                # Then a new container, of this host's version, may succeed.
                 verdict = other_version(is_retryable=live.last_frame > 0)
                 log.warning("run.other_version", run=live.run.id, group=live.run.folder, reason=str(error))
                 self._termination.schedule_kill(live, verdict)
@@ -208,6 +208,7 @@ class OutputReader:
         frame = await self._parse(live, line)
         if frame is None:
             return
+        live.has_read_frame = True
         live.last_frame_ms = self._context.clock.steady_ms()
         if isinstance(frame, Draft):
             await self._take_draft(live, frame)

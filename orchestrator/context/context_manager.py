@@ -26,7 +26,7 @@ from orchestrator.context.models import FROM_PLAN, FROM_SESSION, Checkpoint, Con
 from orchestrator.context.script import cut_to_weight
 from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
 from orchestrator.context.tokens import ScaledCounter, TokenCounter
-from orchestrator.context.workflow import Plan, PlanContext, PlanStatus, PlanTask, TaskFields, UnknownPlanTask
+from orchestrator.context.workflow import Plan, PlanContext, PlanStatus, PlanTask, TaskFields
 
 Correct = Callable[[SnapshotContents], SnapshotContents]
 
@@ -399,15 +399,15 @@ class ContextManager:
         A pending task is set to in progress. Return the task; None if no task is active now.
 
         Raises:
-            UnknownPlanTask: no plan is active, or it has no such task.
+            UnknownPlan: no plan is active.
+            UnknownPlanTask: the active plan has no such task.
         """
         with self.files.changing(now_ms) as draft:
-            plan = draft.workflow.plan(draft.context.memory.active_plan_id)
+            plan_id = draft.context.memory.active_plan_id
             if task_id is None:
-                _set_active(draft, plan.id if plan else None, None)
+                _set_active(draft, plan_id if draft.workflow.plan(plan_id) else None, None)
                 return None
-            if plan is None:
-                raise UnknownPlanTask(task_id)
+            plan = workflow.known_plan(draft.workflow, plan_id or "")
             task = workflow.known_task(plan, task_id)
             if task.status is PlanStatus.PENDING:
                 draft.workflow = workflow.with_task(

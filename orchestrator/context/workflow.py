@@ -179,8 +179,15 @@ class UnknownPlan(BadRequest):
     http_status = 404
 
     def __init__(self, plan_id: str, known: Iterable[str] = ()) -> None:
-        """`known` are the ids of the plans that exist, which the text lists."""
-        super().__init__(f"There is no plan '{plan_id}'.{_list_of_ids(known)}")
+        """`known` are the ids of the plans that exist, which the text lists.
+
+        An empty `plan_id` is that of the active plan, when no plan is active.
+        """
+        reason = f"There is no plan '{plan_id}'." if plan_id else "No plan is active."
+        listed = "There are" if plan_id else "Make one of these the active one"
+        super().__init__(
+            f"{reason} {_list_of_ids(known, listed, if_none='There is none yet: create a plan first.')}"
+        )
 
 
 class UnknownPlanTask(BadRequest):
@@ -191,7 +198,8 @@ class UnknownPlanTask(BadRequest):
 
     def __init__(self, task_id: str, known: Iterable[str] = ()) -> None:
         """`known` are the ids of the plan's tasks, which the text lists."""
-        super().__init__(f"There is no task '{task_id}' in that plan.{_list_of_ids(known)}")
+        listed = _list_of_ids(known, "There are", if_none="It has no tasks yet: add one first.")
+        super().__init__(f"There is no task '{task_id}' in that plan. {listed}")
 
 
 class PlanRefused(BadRequest):
@@ -590,11 +598,7 @@ def _checked_status(word: str) -> PlanStatus:
     return status
 
 
-def _list_of_ids(ids: Iterable[str]) -> str:
-    """Return a sentence, to be added to an error, that lists the first 20 ids or says that there is none."""
-    known_ids = list(ids)
-    return (
-        f" There are: {', '.join(known_ids[:20])}."
-        if known_ids
-        else " There is none yet: create a plan first."
-    )
+def _list_of_ids(ids: Iterable[str], opening: str, *, if_none: str) -> str:
+    """Return a sentence to add to an error, which lists the first 20 ids; `if_none` if there are none."""
+    listed = ", ".join(list(ids)[:20])
+    return f"{opening}: {listed}." if listed else if_none

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 OF_DOTENV = "anthropic"
 """The name of the service whose address and key are in `.env` as `ANTHROPIC_…`."""
+CLAUDE_NAMES = ("claude", "opus", "sonnet", "haiku")
+"""Words in the names of Claude's models, which need no service before them."""
 
 
 LEAST_WINDOW = 16_000

@@ -56,7 +56,7 @@ class Poll:
     ended_ms: int | None = None
     """When it ended; None until then."""
     begun: int = 0
-    """The number of turns that its votes have started."""
+    """The number of turns that its votes have started; the first counts also if they only joined it."""
 
     @property
     def text(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.model_services import (
+    CLAUDE_NAMES,
     LEAST_WINDOW,
     OF_DOTENV,
     Ability,
@@ -28,8 +29,6 @@ MAX_FALLBACKS = 5
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]{0,199}")
 CLEARED = "default"
 """The word that removes a choice."""
-CLAUDE_NAMES = ("claude", "opus", "sonnet", "haiku")
-"""Words in the names of Claude's models, which need no service before them."""
 
 
 async def choose(

@@ -89,12 +89,14 @@ async def collect(tx: Tx, poll: Poll, message: Inbound, *, now_ms: int) -> None:
     """Let the turn that a vote started wait `COLLECT_MS` for further votes, and count this turn for the poll.
 
     `message` is the stored message of the vote; without a turn, nothing happens. A turn that existed before,
-    and which the vote has joined, is counted, too, but does not wait.
+    and which the vote has joined, does not wait, and is counted only if it is the poll's first.
     """
     stored = await messages.find(tx, message.chat_jid, message.id)
-    if stored is not None and stored.turn_id is not None:
+    if stored is None or stored.turn_id is None:
+        return
+    has_started = await turns.collect(tx, stored.turn_id, first_seq=stored.seq, until_ms=now_ms + COLLECT_MS)
+    if has_started or poll.begun == 0:
         await polls.note_turn_started(tx, poll)
-        await turns.collect(tx, stored.turn_id, first_seq=stored.seq, until_ms=now_ms + COLLECT_MS)
 
 
 async def _previous_vote(tx: Tx, poll: Poll, sender: str) -> PollVote | None:

@@ -6,7 +6,7 @@ no answer to a message or a scheduled task: the agent woke by its timer, or beca
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
@@ -69,7 +69,7 @@ class StartedCycle:
 
 
 class CycleRecorder:
-    """Records the cycles of all groups. It has no state: everything is in the store."""
+    """Records the cycles of all groups. Everything is in the store, except for `changed_by_agent`."""
 
     def __init__(
         self,
@@ -94,6 +94,8 @@ class CycleRecorder:
         self._for_people = for_people
         self._summary = summary
         self.rules = rules
+        self.changed_by_agent: set[Folder] = set()
+        """Groups whose agent has changed files in its present cycle; the watcher of the folders adds them."""
 
     # A turn starts
 
@@ -176,8 +178,7 @@ class CycleRecorder:
             return
         other_turn = await turns.get(tx, other.turn_id)
         if other_turn is not None and other_turn.ended_ms is not None:
-            # Whether the agent changed files in it is not known here.
-            await self._finish(tx, loop, other, other_turn, has_changed_files=False)
+            await self._finish(tx, loop, other, other_turn)
         else:
             # Its turn was removed, or has not ended: another attempt at it opens the cycle again.
             await self._close(tx, other, CycleOutcome.BUSY, ended_ms=self._clock.now_ms())
@@ -265,13 +266,8 @@ class CycleRecorder:
 
     # A turn ended
 
-    async def settle(self, tx: Tx, *, changed_by_agent: Collection[Folder] = ()) -> list[Folder]:
-        """End the cycles whose turns have ended, and decide when each group's agent wakes next.
-
-        Return the folders of these groups. `changed_by_agent` are the groups whose agent changed files while
-        it worked.
-        """
-        settled_folders = []
+    async def settle(self, tx: Tx) -> None:
+        """End the cycles whose turns have ended, and decide when each group's agent wakes next."""
         # Read from the store, so that the next host settles what a crash prevented here.
         for cycle in await cycles.unfinished(tx):
             turn = await turns.get(tx, cycle.turn_id)
@@ -280,20 +276,18 @@ class CycleRecorder:
             loop = await loops.get(tx, cycle.folder)
             assert loop is not None
             if turn is None:
+                self.changed_by_agent.discard(cycle.folder)
                 await self._close(tx, cycle, CycleOutcome.SKIPPED, ended_ms=self._clock.now_ms())
             else:
-                await self._finish(tx, loop, cycle, turn, has_changed_files=cycle.folder in changed_by_agent)
-            settled_folders.append(cycle.folder)
-        return settled_folders
+                await self._finish(tx, loop, cycle, turn)
 
-    async def _finish(self, tx: Tx, loop: Loop, cycle: Cycle, turn: Turn, *, has_changed_files: bool) -> None:
-        """End a cycle whose `turn` has ended: record its outcome, and set when the agent wakes next.
-
-        `has_changed_files` says whether the agent changed files meanwhile.
-        """
+    async def _finish(self, tx: Tx, loop: Loop, cycle: Cycle, turn: Turn) -> None:
+        """End a cycle whose `turn` has ended: record its outcome, and set when the agent wakes next."""
         assert turn.ended_ms is not None
         # All times count from the turn's end, not from now, so that a settlement after a restart is the same.
         ended_ms = turn.ended_ms
+        has_changed_files = cycle.folder in self.changed_by_agent
+        self.changed_by_agent.discard(cycle.folder)  # or the next cycle would count as one that did something
         outcome = await self._outcome(tx, cycle, turn, has_changed_files=has_changed_files)
         # An unanswered message caps the sleep, or it would wait for as long as the agent chose to sleep.
         unanswered_turn = await cycles.unanswered(tx, cycle.folder)

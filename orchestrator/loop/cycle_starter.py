@@ -111,8 +111,6 @@ class CycleStarter:
         """
         self._published_seq: int | None = None
         """The number of the newest event that is published; None before the first call of `prepare`."""
-        self.changed_by_agent: set[Folder] = set()
-        """Groups whose folder changed while their agent worked."""
 
     async def run(self) -> None:
         """Queue the free cycles that are due, whenever an event or the time demands it, until cancelled."""
@@ -160,8 +158,7 @@ class CycleStarter:
             # Read after the transaction has begun: rows that were committed while this waited for it have
             # later times than a clock read before, which would look like a clock that was set back.
             now_ms = self._clock.now_ms()
-            settled_folders = await self._recorder.settle(tx, changed_by_agent=self.changed_by_agent)
-            self.changed_by_agent.difference_update(settled_folders)
+            await self._recorder.settle(tx)
             for loop in await loops.alive(tx):
                 at_ms = await self._advance(tx, loop, now_ms, result)
                 times += [] if at_ms is None else [at_ms]

@@ -55,7 +55,7 @@ class LoopFeature:
             host.database,
             clock=host.clock,
             bus=host.bus,
-            changed_by_agent=self._loops.changed_by_agent,
+            changed_by_agent=self._recorder.changed_by_agent,
         )
 
     def loops(self) -> dict[str, Callable[[], Any]]:

@@ -202,7 +202,7 @@ class Workspaces:
             clock: the clock.
             bus: the event bus, whose events show when a loop is switched.
             changed_by_agent: to this set the watcher adds the groups whose agent itself has changed files in
-                their folder. The loop's starter takes them out when it records what the agent has done.
+                their folder. The loop's recorder takes them out when it records what the agent has done.
             sweep_seconds: the seconds between two listings, at most.
         """
         self._root = root

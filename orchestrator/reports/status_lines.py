@@ -97,7 +97,7 @@ def _changed_text(changed: Sequence[SettingChange]) -> str:
 
 
 def _credential_text(credential: CredentialView, zone: ZoneInfo | None) -> str:
-    """Return what is known of the key for the model: whether it is set, readable, and gets answers."""
+    """Return what is known of the key for the model: whether it is set, readable, and accepted."""
     if credential["problem"]:
         return f"unusable: {credential['problem']}"
     if not credential["present"]:
@@ -107,7 +107,7 @@ def _credential_text(credential: CredentialView, zone: ZoneInfo | None) -> str:
     if credential["accepted"]:
         accepted_at = _minute_text(credential["accepted_ms"] or 0, zone)
         return f"{credential['setting']} is accepted, last at {accepted_at}"
-    return f"{credential['setting']} is set; the model does not answer"
+    return f"{credential['setting']} is set; the model service refuses requests"
 
 
 def _service_lines(models: Sequence[ServiceConditionView], zone: ZoneInfo | None) -> list[str]:

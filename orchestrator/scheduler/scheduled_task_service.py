@@ -110,8 +110,7 @@ async def create(
         BadSchedule, BadTime: the schedule or an option is invalid, or the task can never be due.
         TaskRefused: the group has too many tasks.
     """
-    if await tasks.count_open(tx, group.folder) >= MAX_OPEN:
-        raise TaskRefused(f"There are {MAX_OPEN} tasks already: cancel some first.")
+    await _check_room(tx, group.folder)
     planned = times.plan(group, request.schedule_type, request.schedule_value, dst=request.dst, now_ms=now_ms)
     task = ScheduledTask(
         id=task_id or f"task-{secrets.token_hex(4)}",
@@ -143,7 +142,8 @@ async def update(
 
     Raises:
         BadSchedule, BadTime: the new schedule or an option is invalid; nothing is changed.
-        TaskRefused: the task is cancelled, or it is completed and the request sets no schedule.
+        TaskRefused: the task is cancelled; or it is completed, and the request sets no schedule or the group
+            has too many tasks.
         UnknownGroup: the request sets a schedule, but the task's group is no longer registered.
     """
     schedule_fields = (request.schedule_type, request.schedule_value, request.dst)
@@ -160,6 +160,8 @@ async def update(
     if is_rescheduled:
         group = await groups.known(tx, task.folder)
         changed = _rescheduled(changed, request, times, group=group, now_ms=now_ms)
+    if task.is_over:
+        await _check_room(tx, task.folder)
     return await _put(tx, changed)
 
 
@@ -255,11 +257,12 @@ async def restore(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms:
     A task that is not cancelled stays as it is.
 
     Raises:
-        TaskRefused: its only time has passed.
+        TaskRefused: its only time has passed, or the group has too many tasks.
         BadSchedule: its schedule cannot be used any more.
     """
     if task.status is not TaskStatus.CANCELLED:
         return task
+    await _check_room(tx, task.folder)
     due_ms = await tasks.cancelled_due_ms(tx, task.id)
     if due_ms is None:  # it was not stored when the task was cancelled
         due_ms = _earlier_due_ms(task)
@@ -329,6 +332,12 @@ def _choice(kind: type[Choice], text: str | None, name: str, default: Choice) ->
     except ValueError:
         # `from None`: the requester reads the allowed values, not Python's own message.
         raise BadSchedule(f"{name}: '{text}' is unknown: use {', '.join(kind)}.") from None
+
+
+async def _check_room(tx: Tx, folder: Folder) -> None:
+    """Raise `TaskRefused` if a group has as many open tasks as it may have."""
+    if await tasks.count_open(tx, folder) >= MAX_OPEN:
+        raise TaskRefused(f"There are {MAX_OPEN} tasks already: cancel some first.")
 
 
 def _refuse_over(task: ScheduledTask) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,28 @@ async def test_only_what_was_refused_can_be_allowed(browser, tmp_path):
             page = await send_form(browser, "/safety/refused", of="/safety", row=row, verdict=verdict)
             assert page.status_code == 422, (row, verdict)
     assert targets(tmp_path, "work") == {"allowlist": ["example.org:443"]}
+
+
+async def test_only_what_was_in_force_is_told_as_taken_back(browser, tmp_path):
+    database = await Database.open(Home(tmp_path / "home").database)
+    async with database.transaction() as tx:
+        request = ApprovalRequest(
+            folder=Folder("family"),
+            kind=ApprovalKind.EGRESS,
+            subject="a.example:443",
+            run_id=RunId("r1"),
+            turn_id=None,
+        )
+        now_ms = time.time_ns() // 1_000_000
+        asked = await approvals.add(tx, request, now_ms=now_ms, expires_ms=now_ms + 600_000)
+    await database.close()
+    form = {"of": "/safety", "request": str(asked.id), "back": "yes"}
+    page = await send_form(browser, "/safety/approvals", decision="allow", **form)
+    assert page.status_code == 200, page.text
+    assert "a.example:443" in part(page.text, "approvals")
+    assert "Taken back" not in page.text
+    page = await send_form(browser, "/safety/approvals", decision="refuse", **form)
+    assert "Taken back from Family: a.example:443" in page.text
 
 
 async def test_a_closed_network_is_opened_for_the_group_alone(browser, tmp_path):

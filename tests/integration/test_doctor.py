@@ -375,6 +375,26 @@ async def test_the_runtime_is_that_of_the_running_andy_whatever_a_file_says(home
     assert [seen[name].fix for name in ("image", "compose", "firewall")] == ["", "", ""]
 
 
+async def test_without_an_engine_that_answers_the_mounts_of_compose_count_as_not_checked(home, monkeypatch):
+    monkeypatch.setenv("ANDY_RUNTIME", "docker")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{home.root}/nothing.sock")
+    seen = await found(home)
+    assert [(seen[name].state, seen[name].text) for name in ("image", "compose")] == [
+        ("note", "cannot be checked without an engine")
+    ] * 2
+
+
+async def test_a_check_that_says_itself_what_to_do_points_to_nothing_else(monkeypatch):
+    async def fails() -> DoctorFinding:
+        raise NotRunning("Andy does not run: 'andy up' starts it.")
+
+    finding = await doctor._run_check("port", fails)
+    (row,) = doctor.as_rows([finding])
+    assert row == {
+        "check": "port", "state": "bad", "text": "Andy does not run: 'andy up' starts it.", "mend": "",
+    }  # fmt: skip
+
+
 async def test_a_library_that_does_not_load_is_named(home, monkeypatch):
     broken = doctor_checks.ChannelFinding(
         is_problem=True, text="WhatsApp needs libmagic: apt-get install libmagic1."

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_runner.wire import frames
 from agent_runner.wire.frames import Ack, Result, TurnEnd
 from agent_runner.wire.order import RunOrder, TurnOrder
 from orchestrator.containers.pool import RunPool
@@ -266,6 +267,21 @@ async def test_a_container_of_an_earlier_image_ends_after_the_turn_it_has(home: 
         await until(lambda: host.states() == [RunState.CLOSING], "it is asked to close")
         assert (await home.store_harness.turn(turn.id)).state is TurnState.ANSWERED
         await host.end(container)
+
+
+async def test_a_container_of_another_version_that_is_adopted_ends_at_once_and_its_turn_is_tried_again(
+    home: Home,
+) -> None:
+    turn, container = await killed_before_it_heard(home)
+    container.is_outdated = True
+    container.said.put_nowait(f'{frames.START}\n{{"n": 1, "kind": "ready", "v": 2}}\n{frames.END}\n'.encode())
+    async with home.host():
+        await until(container.is_stopping.is_set, "it is ended")
+
+        async def is_back() -> bool:
+            return (await home.store_harness.turn(turn.id)).state is TurnState.QUEUED
+
+        await until(is_back, "its turn is put back")
 
 
 async def test_a_container_that_answered_while_no_host_was_there_has_its_question_once(home: Home) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from watchdog.observers import Observer
 
+from agent_runner.wire.frames import TurnEnd
 from orchestrator.domain.values import Folder
 from orchestrator.loop import workspace
 from orchestrator.loop.workspace import Workspaces, compare, files_of
@@ -47,7 +48,7 @@ async def looking(harness: LoopHarness, root: Path) -> AsyncIterator[Workspaces]
         harness.harness.database,
         clock=harness.harness.clock,
         bus=harness.harness.bus,
-        changed_by_agent=harness.loops.changed_by_agent,
+        changed_by_agent=harness.recorder.changed_by_agent,
     )
     yield made
     await asyncio.to_thread(made.stop)
@@ -120,12 +121,28 @@ async def test_bt_13_what_the_agent_writes_in_its_turn_is_no_trigger_but_an_acti
     turn = await harness.start()
     write(root, "plan.md")
     await spaces.look()
-    assert harness.loops.changed_by_agent == {Folder("family")}
+    assert harness.recorder.changed_by_agent == {Folder("family")}
     await harness.end(turn)
     (cycle,) = await harness.cycles()
     assert cycle.outcome == "action"
     assert await harness.pending() == []
-    assert harness.loops.changed_by_agent == set()
+    assert harness.recorder.changed_by_agent == set()
+
+
+async def test_a_cycle_that_only_changed_files_did_something_also_when_the_next_turn_begins_at_once(
+    harness, spaces, root
+):
+    await spaces.look()
+    await harness.harness.hear("write it down")
+    turn = await harness.start()
+    write(root, "plan.md")
+    await spaces.look()
+    await harness.take(turn, TurnEnd(n=2, turn=turn.id))
+    async with harness.harness.database.transaction() as tx:
+        await tx.execute("UPDATE runs SET ended_ms = 1")
+    await harness.harness.hear("and now?")
+    await harness.end(await harness.start())
+    assert [cycle.outcome for cycle in await harness.cycles()] == ["action", "noop"]
 
 
 async def test_bt_13_an_echo_within_three_seconds_is_no_trigger(harness, spaces, root):
@@ -259,7 +276,7 @@ async def test_what_its_agent_did_while_no_host_ran_is_its_own(harness, spaces, 
         changed_at(harness, path, after_ms=-1_000)
     await next_host.look()
     assert await harness.pending() == []
-    assert harness.loops.changed_by_agent == {Folder("family")}
+    assert harness.recorder.changed_by_agent == {Folder("family")}
 
 
 async def test_a_change_right_after_its_agents_turn_is_noticed_by_a_host_that_begins(

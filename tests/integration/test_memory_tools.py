@@ -166,7 +166,7 @@ async def test_a_host_killed_between_file_and_answer_makes_nothing_twice(
     ("tool", "arguments", "code"),
     [
         ("set_active_plan", {"plan_id": "plan_009"}, "unknown_plan"),
-        ("set_active_task", {"task_id": "task_009"}, "unknown_plan_task"),
+        ("set_active_task", {"task_id": "task_009"}, "unknown_plan"),
         ("update_plan_task", {"plan_id": "plan_001", "task_id": "task_009"}, "unknown_plan_task"),
         ("update_plan_task", {"plan_id": "plan_009", "task_id": "task_001"}, "unknown_plan"),
         ("update_plan_task", {"task_id": "task_001"}, "no_plan"),

@@ -12,7 +12,14 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from orchestrator.domain.model_services import Ability, ModelService, ServicePrice, WorkKind, read_choice
+from orchestrator.domain.model_services import (
+    Ability,
+    ModelChoice,
+    ModelService,
+    ServicePrice,
+    WorkKind,
+    read_choice,
+)
 from orchestrator.domain.values import TurnKind, TurnState
 from orchestrator.home.settings import Settings
 from orchestrator.proxies.model.adaptation import UNSEEN
@@ -291,6 +298,24 @@ def test_what_stands_in_is_never_dearer_as_far_as_that_is_known(
     one: ServicePrice | None, other: ServicePrice | None, may: bool
 ) -> None:
     assert is_cheap_enough(one, other) is may
+
+
+@pytest.mark.parametrize(
+    ("model", "stand_ins"),
+    [("glm-5", []), ("claude-sonnet-4-6", [ModelChoice("second", "claude-sonnet-4-6")])],
+)
+async def test_a_second_key_is_asked_for_the_same_model_only_if_that_is_one_of_claudes(
+    harness: ServicesHarness,
+    first: ScriptedMessagesApi,
+    tmp_path: Path,
+    model: str,
+    stand_ins: list[ModelChoice],
+) -> None:
+    (tmp_path / ".env").write_text("SECOND_KEY=the-second-key\n")
+    await harness.add("second", first.url, kind="anthropic", model=None, key_env="SECOND_KEY")
+    await harness.choose(WorkKind.FALLBACK, "second")
+    await harness.proxies.models.refresh()
+    assert harness.proxies.models.stand_ins(ModelChoice("anthropic", model)) == stand_ins
 
 
 async def test_a_summary_is_asked_of_the_service_for_summaries(

@@ -337,6 +337,16 @@ def test_a_service_that_gives_no_stream_cannot_be_chosen(
         _run(["models", "use", "local"])
 
 
+def test_an_answer_that_was_cut_after_its_call_of_a_tool_is_told_as_a_call(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    called = (
+        b'{"type":"message","stop_reason":"max_tokens","content":[{"type":"tool_use","name":"note__colour"}]}'
+    )
+    add_and_test(answer(200, called, content_type="application/json"), "gateway")
+    assert "it called the tool" in capsys.readouterr().out
+
+
 def test_a_service_that_a_setting_names_is_not_removed(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     _run(["models", "add", "local", "--kind", "ollama", "--model", "qwen3"])
     monkeypatch.setenv("ANDY_MODEL", "local/qwen3")

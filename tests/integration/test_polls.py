@@ -309,6 +309,23 @@ async def test_a_flood_of_votes_begins_few_turns_and_leaves_few_messages(family:
     assert len(await family.store.messages()) - before <= 2 * MAX_STARTED_TURNS + 1
 
 
+async def test_votes_that_join_a_waiting_turn_use_up_none_of_those_that_votes_may_begin(
+    family: Polls,
+) -> None:
+    poll = await family.ask()
+    await family.vote(poll, 0, by="jane")
+    await family.prompt()
+    others = ("tom", "kim", "ann", "joe", "eva")
+    for voter in others:
+        await family.vote(poll, 0, by=voter)
+    assert await family.store.queued() == []
+    for voter in ("jane", *others):
+        await family.vote(poll, 1, by=voter)
+    assert '<option chosen="6">' in await family.prompt(), "all of these changes are one question"
+    await family.vote(poll, 2, by="jane")
+    assert "[voted for None]" in await family.prompt()
+
+
 async def test_the_one_that_completes_the_chat_begins_a_turn(family: Polls) -> None:
     poll = await family.ask()
     await family.vote(poll, 0, by="jane", people=4)

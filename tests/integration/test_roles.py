@@ -366,6 +366,30 @@ async def test_a_newcomer_reads_what_was_said_since_they_were_first_seen(family)
     assert "I noted 4711." not in order.prompt, "its session holds that"
 
 
+async def test_the_conversation_reads_once_what_an_isolated_task_sent(family):
+    await family.hear("@Andy hello", **MINA)
+    await family.answer("Hi.")
+    async with family.database.transaction() as tx:
+        await tx.execute(
+            "INSERT INTO turns (group_folder, chat_jid, kind, is_isolated, prompt, state, queued_ms,"
+            " not_before_ms) VALUES ('family', 'local:family', 'task', 1, 'news', 'queued', 0, 0)"
+        )
+    (task,) = await family.queued()
+    run = await family.begin_run(is_isolated=True)
+    await family.give(task, run)
+    await family.take(run, Result(n=2, turn=task.id, result="Three bees were seen."))
+    await family.take(run, TurnEnd(n=3, turn=task.id))
+    await family.deliver_all()
+    await family.hear("@Andy where was that?", **MINA)
+    turn, run, order = await family.start_next()
+    assert "Three bees were seen." in order.prompt, "no session of the group has it"
+    assert "Hi." not in order.prompt, "its session has that"
+    await family.take(run, TurnEnd(n=2, turn=turn.id))
+    await family.hear("@Andy thanks", **MINA)
+    _, _, order = await family.start_next()
+    assert "Three bees were seen." not in order.prompt, "its session has that by now"
+
+
 async def test_a_newcomer_reads_no_older_words_by_quoting_them(family):
     older = a_message("the code is 4711", **MINA)
     await family.intake.accept(older)

@@ -267,6 +267,7 @@ async def test_a_key_that_is_refused_is_red_and_one_that_is_taken_is_told_as_tak
     found = await gathered(store_harness, credential=credential)
     assert found["credential"]["accepted"] is False
     told = "\n".join(status_lines.lines(found))
+    assert "ANTHROPIC_API_KEY is set; the model service refuses requests" in told
     assert "model       ⚠️ the model service refuses ANTHROPIC_API_KEY (HTTP 401), since" in told
     assert "Put a valid ANTHROPIC_API_KEY into .env." in told
 

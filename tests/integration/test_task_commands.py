@@ -14,9 +14,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from orchestrator.domain.errors import TaskRefused
 from orchestrator.domain.values import Folder, Group, TaskStatus
 from orchestrator.ipc import snapshots
 from orchestrator.ipc.snapshots import SnapshotWriter
+from orchestrator.scheduler import scheduled_task_service
 from orchestrator.scheduler.scheduled_task_service import MAX_OPEN
 from orchestrator.store.database import Tx
 from orchestrator.store.runs import commands
@@ -121,6 +123,26 @@ async def test_a_group_has_no_more_than_so_many_tasks(home: TaskHarness) -> None
     assert (refused.ok, refused.code) == (False, "task_refused")
     await home.ask("cancel_task", taskId=last)
     await home.schedule()
+
+
+async def test_what_is_over_counts_again_when_it_is_opened_again(
+    home: TaskHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduled_task_service, "MAX_OPEN", 1)
+    done = await home.schedule("once", "1m")
+    await home.after(MINUTE_MS)
+    await home.run_through()
+    cancelled = await home.schedule()
+    await home.ask("cancel_task", taskId=cancelled)
+    await home.schedule()
+    refused = await home.ask("update_task", taskId=done, schedule_type="interval", schedule_value="1h")
+    assert (refused.ok, refused.code) == (False, "task_refused")
+    assert (await home.ask("update_task", taskId=done, prompt="x")).code == "task_refused", "it is completed"
+    async with home.harness.database.transaction() as tx:
+        with pytest.raises(TaskRefused, match="1 tasks already"):
+            await scheduled_task_service.apply_action(
+                tx, cancelled, "restore", home.dispatcher._times, now_ms=home.harness.clock.now_ms()
+            )
 
 
 # Who may

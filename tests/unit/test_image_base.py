@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import socketserver
 import tarfile
 import threading
@@ -164,6 +165,49 @@ def test_a_silent_registry_is_not_waited_for_without_end(
     engine.pull = None
     with pytest.raises(NoBaseImage, match="no word from it"):
         provide(client, BaseImage.PULL)
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\n\r\n???"])
+def test_an_engine_that_breaks_off_or_talks_nonsense_is_not_told_as_silent(said: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            connection.recv(65_536)
+            connection.sendall(said)
+            connection.close()
+
+        thread = threading.Thread(target=serve, name="an engine that breaks off")
+        thread.start()
+        engine = docker.APIClient(base_url=f"tcp://127.0.0.1:{server.getsockname()[1]}", version="1.41")
+        with pytest.raises(NoBaseImage, match="no usable answer from the engine"):
+            list(image_base._pull_events(engine))
+        engine.close()
+        thread.join()
+
+
+def test_a_registry_that_falls_silent_in_the_middle_is_told_as_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(image_base, "PULL_SILENCE_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        is_over = threading.Event()
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            connection.recv(65_536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}\r\n")
+            is_over.wait()
+            connection.close()
+
+        thread = threading.Thread(target=serve, name="an engine that falls silent")
+        thread.start()
+        engine = docker.APIClient(base_url=f"tcp://127.0.0.1:{server.getsockname()[1]}", version="1.41")
+        with pytest.raises(NoBaseImage, match="no word from it"):
+            list(image_base._pull_events(engine))
+        is_over.set()
+        engine.close()
+        thread.join()
 
 
 def test_debian_without_debootstrap_names_the_package(

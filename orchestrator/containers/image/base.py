@@ -122,10 +122,11 @@ def _pull_events(client: docker.APIClient) -> Iterator[dict[str, Any]]:
     docker-py's own call is not used, because it has no time limit for a registry that does not answer.
 
     Raises:
-        NoBaseImage: the engine refuses, or the registry does not answer.
+        NoBaseImage: the engine refuses or breaks off, or the registry does not answer.
     """
     from docker.auth import get_config_header
-    from requests import RequestException
+    from requests import RequestException, Timeout
+    from urllib3.exceptions import ReadTimeoutError
 
     repository, _, tag = without_digest(PYTHON_IMAGE).rpartition(":")
     # If the name has a digest, the image is requested by it, so that the engine accepts no other image.
@@ -143,7 +144,11 @@ def _pull_events(client: docker.APIClient) -> Iterator[dict[str, Any]]:
                 raise _pull_error(response.json()["message"])
             yield from (json.loads(line) for line in response.iter_lines() if line.strip())
     except RequestException as error:
-        raise _pull_error(f"no word from it for {PULL_SILENCE_SECONDS:.0f} s") from error
+        # In the middle of an answer, silence is raised as an error of the connection.
+        is_silent = isinstance(error, Timeout) or isinstance(next(iter(error.args), None), ReadTimeoutError)
+        seconds = f"{PULL_SILENCE_SECONDS:.0f} s"
+        reason = f"no word from it for {seconds}" if is_silent else "no usable answer from the engine"
+        raise _pull_error(reason) from error
 
 
 def _pull_error(reason: str) -> NoBaseImage:

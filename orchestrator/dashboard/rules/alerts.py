@@ -481,13 +481,18 @@ def says_overdue(cause: str | None, task: BoardTask | None, hours: Hours, *, now
 def is_outdated(cause: str | None, task: BoardTask, *, since_ms: int) -> bool:
     """Return whether a task has changed so that a notification about it, made at `since_ms`, is pointless.
 
-    `cause` is the rule that made the notification, None if none did. One about a silent task is pointless if
-    the task was updated since or is not active any more; one about a blocked task, if the block ended or
-    another began since. All others keep their point.
+    `cause` is the rule that made the notification, None if none did. One about a silent or blocked task is
+    pointless if the task is not active any more. So is one about a silent task if the task was updated since
+    or is blocked, and one about a blocked task if the block ended or another began since. All others keep
+    their point.
     """
-    if cause in (SILENT, STAGNANT):  # STAGNANT: silent for longer
-        return task.last_update_ms > since_ms or task.status is not BoardTaskStatus.ACTIVE
-    return cause == BLOCKED and (task.blocked_ms is None or task.blocked_ms > since_ms)
+    if cause not in (SILENT, STAGNANT, BLOCKED):  # STAGNANT: silent for longer
+        return False
+    if task.status is not BoardTaskStatus.ACTIVE:
+        return True
+    if cause == BLOCKED:
+        return task.blocked_ms is None or task.blocked_ms > since_ms
+    return task.is_blocked or task.last_update_ms > since_ms
 
 
 def _deadline_text(task: BoardTask, deadline: Deadline, cause: str, hours: Hours, *, at_ms: int) -> str:

@@ -246,19 +246,17 @@ class _AbilityTests:
         called_tool = any(
             block.get("type") == "tool_use" and block.get("name") == _TOOL["name"] for block in blocks
         )
-        if reply.error is None and reply.document().get("stop_reason") == "max_tokens":
-            # A model that thinks at length may not reach its call: that does not mean that it lacks the
-            # ability.
-            return AbilityFinding(
-                name=Ability.TOOLS, is_there=True, detail="it takes tools; its answer was cut before a call"
-            )
+        # A model that thinks at length may not reach its call: that does not mean that it lacks the ability.
+        is_cut = reply.error is None and reply.document().get("stop_reason") == "max_tokens"
         if called_tool:
             detail = "it called the tool"
+        elif is_cut:
+            detail = "it takes tools; its answer was cut before a call"
         elif reply.error is None:
             detail = "it takes tools, but this model called none"
         else:
             detail = _failure_detail(reply)
-        return AbilityFinding(name=Ability.TOOLS, is_there=called_tool, detail=detail)
+        return AbilityFinding(name=Ability.TOOLS, is_there=called_tool or is_cut, detail=detail)
 
     async def image(self) -> AbilityFinding:
         """Test whether the service answers a question about a picture, whatever it says."""

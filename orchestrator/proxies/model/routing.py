@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.model_services import (
+    CLAUDE_NAMES,
     OF_DOTENV,
     ModelChoice,
     ModelService,
@@ -191,10 +192,12 @@ class ModelRouter:
         is left out, unless the owner allows that.
         """
         price = price_of(self.catalog, first_choice, self._prices)
+        # The service of `.env` may be a gateway with other models, which Anthropic's service does not have.
+        is_claude = first_choice.model is None or first_choice.model.startswith(CLAUDE_NAMES)
         accepted: list[ModelChoice] = []
         for fallback in self.catalog.fallbacks():
             choice = read_choice(fallback.model, self.catalog.services)
-            both_have_list_prices = all(
+            both_have_list_prices = is_claude and all(
                 has_list_price(self.catalog.service(compared.service)) for compared in (first_choice, choice)
             )
             if both_have_list_prices and choice.model is None:

@@ -25,7 +25,7 @@ _SHOWN = """
     AND (m.is_bot_message = 0 OR EXISTS (
         SELECT 1 FROM outbox o LEFT JOIN turns t ON t.id = o.turn_id
         WHERE o.message_id = m.id AND o.dedupe_key NOT LIKE :asked || '%'
-            AND (:is_restricted OR o.turn_id IS NULL OR (t.is_restricted AND t.kind = 'chat'))))
+            AND (:is_restricted OR o.turn_id IS NULL OR t.is_isolated)))
 """
 
 
@@ -39,8 +39,8 @@ async def find(tx: Tx, turn: Turn, cursor_seq: Seq, *, limit: int) -> list[Messa
     - messages of other chats that wait for an answer;
     - questions that were stopped in a chat, with the message that stopped them;
     - for an unrestricted turn, what Andy sent in a turn, since the group's session has that already. But what
-      he sent in a restricted chat turn (for people who may not do everything) is included: it is in no
-      session. What isolated tasks sent is in no session either, and is left out all the same;
+      he sent in an isolated turn (a scheduled task's, or one for people who may not do everything) is
+      included: the group's session does not have it;
     - questions to the owner that quote strangers or other groups' agents: they could steer main's agent.
     """
     # With too many messages the newest are selected, since the question is about those. The group is read

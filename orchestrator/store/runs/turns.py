@@ -501,18 +501,19 @@ async def hurry(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
     )
 
 
-async def collect(tx: Tx, turn_id: TurnId, *, first_seq: Seq, until_ms: int) -> None:
+async def collect(tx: Tx, turn_id: TurnId, *, first_seq: Seq, until_ms: int) -> bool:
     """Let a queued turn that has only the message `first_seq` wait until `until_ms` for further messages.
 
-    A turn that has more messages by now, or was started before, does not wait.
+    Return whether it waits: a turn that has more messages by now, or was started before, does not.
     """
-    await tx.execute(
+    cursor = await tx.execute(
         """
         UPDATE turns SET not_before_ms = max(not_before_ms, ?)
         WHERE id = ? AND state = 'queued' AND started_ms IS NULL AND first_seq = ? AND last_seq = first_seq
         """,
         (until_ms, turn_id, first_seq),
     )
+    return cursor.rowcount > 0
 
 
 async def hurry_new(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:

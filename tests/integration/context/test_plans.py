@@ -123,11 +123,24 @@ def test_what_cannot_be_done_changes_nothing(manager: ContextManager):
 
 
 def test_without_a_plan_no_task_can_be_in_hand(manager: ContextManager):
-    with pytest.raises(UnknownPlanTask):
+    with pytest.raises(UnknownPlan, match=r"^No plan is active. There is none yet: create a plan first.$"):
         manager.set_active_task("task_001", now_ms=NOW)
-    with pytest.raises(UnknownPlan):
+    with pytest.raises(UnknownPlan, match=r"^No plan is active. There is none yet"):
         manager.update_plan_task("task_001", status="completed", now_ms=NOW)
     assert manager.set_active_task(None, now_ms=NOW) is None
+
+
+def test_where_no_plan_is_active_or_one_has_no_tasks_the_refusal_says_so(manager: ContextManager):
+    plan = manager.create_plan("Trip", now_ms=NOW)
+    with pytest.raises(
+        UnknownPlanTask, match=r"no task 'task_009' in that plan. It has no tasks yet: add one"
+    ):
+        manager.set_active_task("task_009", now_ms=NOW)
+    manager.set_active_plan(None, now_ms=NOW)
+    with pytest.raises(
+        UnknownPlan, match=f"^No plan is active. Make one of these the active one: {plan.id}.$"
+    ):
+        manager.set_active_task("task_001", now_ms=NOW)
 
 
 def test_c_27_five_hundred_tasks_are_kept_and_told_within_the_bounds(manager: ContextManager):

@@ -492,7 +492,9 @@ async def test_words_that_somebody_chose_are_sent_as_they_are(harness):
         ({"last_update_ms": at("2026-02-04 06:00")}, {"progress": 50}),
         ({"last_update_ms": at("2026-02-06 06:00")}, {"progress_note": "on it"}),
         ({"last_update_ms": at("2026-02-06 06:00")}, {"status": "someday"}),
+        ({"last_update_ms": at("2026-02-04 06:00")}, {"blocked": True, "blocker_note": "rain"}),
         ({"blocked_ms": at("2026-02-07 06:00")}, {"blocked": False}),
+        ({"blocked_ms": at("2026-02-07 06:00")}, {"status": "someday"}),
     ],
 )
 async def test_a_nudge_that_was_answered_before_it_is_sent_is_not_sent(harness, task, news):

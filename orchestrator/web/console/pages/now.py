@@ -252,11 +252,8 @@ def _credential_light(view: View, status: StatusView) -> TrafficLight:
             ".key_accepted", key=credential["setting"], ago=view.ago(credential["accepted_ms"] or 0)
         )
         return TrafficLight(name=name, colour="ok", text=text)
-    if credential["accepted"] is None:
-        text = view.t(".key_unasked", key=credential["setting"])
-        return TrafficLight(name=name, colour="warn", text=text, fix=view.t(".key_unasked_fix"))
-    text = view.t(".key_silent", key=credential["setting"])
-    return TrafficLight(name=name, colour="bad", text=text, fix=view.t(".key_silent_fix"))
+    text = view.t(".key_unasked", key=credential["setting"])
+    return TrafficLight(name=name, colour="warn", text=text, fix=view.t(".key_unasked_fix"))
 
 
 def _engine_light(view: View, status: StatusView) -> TrafficLight:

@@ -23,6 +23,7 @@ from orchestrator.proxies.approvals import Decision, Verdict
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.reports import approvals, audit, costs, group_rules, mcp
 from orchestrator.store.access import approvals as approval_store
+from orchestrator.store.access.approvals import ApprovalState
 from orchestrator.store.audit import AuditView
 from orchestrator.store.groups import groups
 from orchestrator.web.bodies import whole_number
@@ -268,20 +269,21 @@ def _page_path(view: View) -> str:
 async def decide(view: View, form: SentForm) -> Response:
     """Allow or refuse the request of an agent in the form.
 
-    To refuse what is in force withdraws it; the field `back` then selects the text of the confirmation.
-    Raises `BadRequest` if there is no such decision or request.
+    To refuse what is in force withdraws it. Raises `BadRequest` if there is no such decision or request.
     """
     request_id, decision = whole_number(form.text("request")) or 0, form.text("decision")
     if decision not in get_args(Decision):
         raise BadRequest("A request is allowed, allowed always, or refused.")
     async with view.host.database.transaction() as tx:
+        before = await approval_store.get(tx, request_id)
         decided = await decisions.decide(
             tx, request_id, cast("Decision", decision), by=DECIDER, now_ms=view.now_ms
         )
         name = (await groups.known(tx, decided.folder)).name
     # The catalogue may have a text for the decision and the kind of request; else that for the decision
     # counts.
-    text_name = "taken_back" if form.is_set("back") else f"decided_{decision}_{decided.kind}"
+    is_taken_back = before is not None and before.state is not ApprovalState.WAITING
+    text_name = "taken_back" if is_taken_back else f"decided_{decision}_{decided.kind}"
     text_name = text_name if view.console.catalogue.has(f"safety.{text_name}") else f"decided_{decision}"
     text = view.t(f"safety.{text_name}", subject=all_visible(decided.subject), group=all_visible(name[:60]))
     return view.done(_page_path(view), text)
