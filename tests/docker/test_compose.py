@@ -197,6 +197,7 @@ def test_who_takes_the_orchestrator_over_gets_no_further_through_the_filter(stac
     assert "Andy's filter refuses" in said
 
 
+@only_in_soak
 def test_a_port_that_was_taken_keeps_it_away_only_as_long_as_it_is(stack):
     stack.compose("stop", "andy")
     with socket.create_server(("127.0.0.1", stack.port)):

@@ -13,6 +13,7 @@ import pytest
 from tests.doubles.messages_api import Recorded, Say, ScriptedMessagesApi, Step, UseTool, system_text
 from tests.processes.andy import AndyProcess, until
 from tests.support.live_files import contents
+from tests.support.skips import only_in_soak
 
 CANARY = "sk-ant-api03-canary-0123456789"
 
@@ -162,6 +163,7 @@ def test_what_a_compacted_session_says_of_itself_joins_the_summary(
     assert snapshots, "what was there before is kept"
 
 
+@only_in_soak
 @pytest.mark.parametrize("runtime", ["process"], indirect=True)
 def test_a_model_sums_up_what_left_the_window_where_the_owner_wants_it(
     tmp_path: Path, runtime: str, model: Watching

@@ -237,7 +237,11 @@ def test_a_conversation_goes_on_with_all_that_was_said_once(
     assert len(talk.andy.rows("SELECT DISTINCT run_id FROM turns")) == 2
 
 
-@pytest.mark.parametrize("dies_too", [False, True], ids=["the host dies", "its container dies too"])
+@pytest.mark.parametrize(
+    "dies_too",
+    [False, pytest.param(True, marks=only_in_soak)],
+    ids=["the host dies", "its container dies too"],
+)
 @pytest.mark.parametrize(
     "is_first",
     [False, pytest.param(True, marks=only_in_soak)],
@@ -294,6 +298,7 @@ def test_a_session_that_lost_its_answers_time_and_again_goes_on(talk: Talk) -> N
     assert counts(talk.api.turns[-1]) == dict.fromkeys(counts(talk.api.turns[-1]), 1)
 
 
+@only_in_soak
 def test_what_was_cleared_does_not_come_back_with_what_was_kept(talk: Talk) -> None:
     talk.andy.start()
     assert "forgotten" in talk.andy.say("/clear")["reply"]

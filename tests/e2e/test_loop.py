@@ -12,6 +12,7 @@ import pytest
 
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, UseTool, last_user_text
 from tests.processes.andy import AndyProcess, until
+from tests.support.skips import only_in_soak
 
 MINUTE, HOUR = 60_000, 3_600_000
 SILENT = "<internal>nothing to do</internal>"
@@ -39,6 +40,7 @@ def has_seen_files(andy: AndyProcess) -> bool:
     )
 
 
+@only_in_soak
 def test_an_offline_agent_wakes_by_itself_and_when_it_is_told(tmp_path: Path, runtime: str) -> None:
     with AndyProcess(tmp_path / "home", runtime=runtime) as andy:
         assert andy.listed("loop", "status") == [{"group": "main", "status": "off"}]

@@ -7,10 +7,12 @@ import pytest
 pytest.importorskip("nio")
 
 from tests.processes.matrix_demo import Demo
+from tests.support.skips import only_in_soak
 
 pytestmark = pytest.mark.host
 
 
+@only_in_soak
 def test_the_demo_of_the_documentation_happens(tmp_path, homeserver, capsys):
     (tmp_path / "home").mkdir()
     Demo(tmp_path, homeserver).run()

@@ -18,6 +18,7 @@ from tests.processes import mcp_program
 from tests.processes.andy import AndyProcess, until
 from tests.processes.mcp_login_server import LoginServer, browse
 from tests.processes.mcp_server import NotesServer
+from tests.support.skips import only_in_soak
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.docker]
 SECRET = "notes-secret-0123456789abcdef"
@@ -95,6 +96,7 @@ def test_a_server_sees_the_secret_and_a_root_shell_in_the_container_does_not(
     assert "403 permission_error" in json.dumps(tool_results(api.turns[-1]))
 
 
+@only_in_soak
 def test_a_program_of_the_owners_runs_in_the_container_from_a_folder_that_is_read_only_there(
     andy: AndyProcess, api: ScriptedMessagesApi
 ) -> None:
@@ -140,6 +142,7 @@ def test_a_program_of_the_owners_runs_in_the_container_from_a_folder_that_is_rea
     assert "mcp__dice__" not in json.dumps(api.turns[before].body), "main may not use it"
 
 
+@only_in_soak
 def test_an_agent_calls_a_server_with_the_owners_login_which_is_renewed_outside_of_its_container(
     andy: AndyProcess, api: ScriptedMessagesApi
 ) -> None:

@@ -24,6 +24,7 @@ from tests.doubles.messages_api import (
 )
 from tests.processes.andy import AndyProcess, until
 from tests.processes.noticing_runner import whole_text
+from tests.support.skips import only_in_soak
 
 KEY = "sk-ant-api03-the-key-of-the-owner"
 CALLS_A_GROUP = 48
@@ -88,6 +89,7 @@ def test_a_note_for_a_later_session_survives_its_container_and_is_told_once(
     assert states(andy) == ["delivered"]
 
 
+@only_in_soak
 def test_a_note_of_a_conversation_whose_transcript_is_lost_is_told_in_the_session_that_follows(
     andy: AndyProcess, api: ScriptedMessagesApi
 ) -> None:
@@ -110,6 +112,7 @@ def test_a_note_of_a_conversation_whose_transcript_is_lost_is_told_in_the_sessio
     assert states(andy) == ["delivered"]
 
 
+@only_in_soak
 def test_a_turn_that_fails_leaves_its_note_pending(andy: AndyProcess, api: ScriptedMessagesApi) -> None:
     api.then(note("the report is due"), Say("Noted."))
     andy.say("the report is due on Friday")
@@ -136,6 +139,7 @@ def test_a_failed_tool_is_told_and_seen_by_people(andy: AndyProcess, api: Script
     assert "the printer is on fire" in status
 
 
+@only_in_soak
 def test_two_groups_with_a_hundred_events_each_never_see_each_others_text(
     tmp_path: Path, runtime: str
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, UseTool, all_text, tool_names, tool_results
 from tests.processes.andy import AndyProcess, until
 from tests.support.pdfs import a_pdf
+from tests.support.skips import only_in_soak
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.docker]
 CHART = {"kind": "bar", "title": "지출", "labels": ["월", "화"], "series": {"spent": [12, 7.5]}}
@@ -28,6 +29,7 @@ def andy(tmp_path: Path, agent_image: str, api: ScriptedMessagesApi) -> Iterator
         yield andy
 
 
+@only_in_soak
 def test_a_chart_is_drawn_by_its_skill_and_sent(andy: AndyProcess, api: ScriptedMessagesApi) -> None:
     api.then(
         UseTool("Skill", {"skill": "andy:chart"}),

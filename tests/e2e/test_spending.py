@@ -9,6 +9,7 @@ import pytest
 
 from tests.doubles.messages_api import Say, SayThenCut, ScriptedMessagesApi, Tokens, UseTool
 from tests.processes.andy import AndyProcess, until
+from tests.support.skips import only_in_soak
 
 TOKENS = Tokens(
     input_tokens=101, output_tokens=23, cache_read_input_tokens=5000, cache_creation_input_tokens=700
@@ -87,6 +88,7 @@ def test_a_spent_budget_ends_the_turn_at_once_and_says_why(
     assert andy.say("third")["reply"] == "Two."
 
 
+@only_in_soak
 @pytest.mark.parametrize("runtime", ["process"], indirect=True)
 def test_a_turn_that_asks_without_end_is_stopped(andy: AndyProcess, api: ScriptedMessagesApi) -> None:
     api._default = UseTool("list_tasks")

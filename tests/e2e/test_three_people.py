@@ -169,7 +169,7 @@ def room(request: pytest.FixtureRequest, andy: AndyProcess) -> Room:
     ("room", "language"),
     [
         ("matrix", "ko"),
-        ("terminal", "en"),
+        pytest.param("terminal", "en", marks=only_in_soak),
         pytest.param("matrix", "en", marks=only_in_soak),
         pytest.param("terminal", "ko", marks=only_in_soak),
     ],

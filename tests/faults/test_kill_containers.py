@@ -125,6 +125,7 @@ def _answered_by(andy: MortalAndy, runs: set[str]) -> int:
     return int(row["n"])
 
 
+@only_in_soak
 def test_an_engine_that_breaks_off_and_comes_back_costs_no_answer(tmp_path: Path) -> None:
     environment = {**SLOTS, "REJOIN_SECONDS": "600", "OUTAGE_NOTICE_AFTER_MS": "1000"}
     said: dict[str, str | None] = {}

@@ -32,6 +32,7 @@ from orchestrator.domain.values import Folder, RunId
 from tests.doubles.swarm_engine import ProcessSwarmEngine, machine
 from tests.processes.runner import RUN, order_of
 from tests.support.runtimes import all_of, eventually
+from tests.support.skips import only_in_soak
 from tests.support.swarm_harness import SwarmHarness, appears, connect, frames_of
 from tests.support.until import DEADLINE_SECONDS
 
@@ -312,6 +313,7 @@ async def test_silence_gives_a_run_up_and_a_carrier_that_comes_back_is_refused_a
     assert not (host.group / "half.md").exists()
 
 
+@only_in_soak
 @pytest.mark.slow
 async def test_a_host_that_is_slow_to_keep_files_does_not_give_a_healthy_run_up(host, monkeypatch):
     monkeypatch.setattr(swarm_session, "SILENCE_SECONDS", 7.0)  # pings come every five
