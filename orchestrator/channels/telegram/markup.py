@@ -143,8 +143,10 @@ def _piece_end(
         max_units: the greatest length of the piece in UTF-16 units.
     """
     mark_begins = [mark.offset for mark in marks if mark.offset + mark.length > unit_offsets[begin]]
-    # The marks are in order: the first one too many ends the piece.
+    # The marks are in order: the first one too many ends the piece. Marks that are side by side have a unit
+    # each, so only nested ones would end it sooner; they must not make a message of each character.
     marks_limit = mark_begins[MAX_MARKS] if len(mark_begins) > MAX_MARKS else unit_offsets[-1]
+    marks_limit = max(marks_limit, unit_offsets[begin] + MAX_MARKS)
     end = begin + 1
     while (
         end < len(characters)
