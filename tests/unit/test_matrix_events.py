@@ -195,6 +195,19 @@ def test_html_of_an_answer_is_only_text():
     assert "<strong>b</strong>" in body["formatted_body"]
 
 
+@pytest.mark.parametrize(
+    ("text", "rendered"),
+    [
+        ("**At**\n\n[10:30]: Anna", "<p><strong>At</strong></p>\n<p>[10:30]: Anna</p>"),
+        ("![a <b>](http://t/p.png?a=1&b)", "<p>a &lt;b&gt; (http://t/p.png?a=1&amp;b)</p>"),
+        ("[![a](http://t/p.png)](http://t)", '<p><a href="http://t">a (http://t/p.png)</a></p>'),
+        ("![](http://t/p.png) *x*", "<p>(http://t/p.png) <em>x</em></p>"),
+    ],
+)
+def test_nothing_of_a_text_is_missing_where_it_is_shown_with_marks(text, rendered):
+    assert content.text_content(text)["formatted_body"] == rendered
+
+
 def test_a_name_with_marks_in_it_cannot_leave_its_link():
     body = content.text_content("hi", mention=ChatMember(jid="@j:x", name='"><img src=x>'))
     assert "<img" not in body["formatted_body"]

@@ -182,7 +182,9 @@ def _markdown() -> MarkdownIt:
     """Return the parser of Markdown, made once: its library loads slowly."""
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("commonmark", {"html": False, "linkify": False}).enable("strikethrough")
+    parser = MarkdownIt("commonmark", {"html": False, "linkify": False})
+    # Without `reference`, which would leave out lines such as `[10:30]: Anna`.
+    return parser.enable("strikethrough").disable("reference")
 
 
 def _write_block(writer: _Writer, token: Token) -> None:
