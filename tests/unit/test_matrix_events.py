@@ -202,6 +202,7 @@ def test_html_of_an_answer_is_only_text():
         ("![a <b>](http://t/p.png?a=1&b)", "<p>a &lt;b&gt; (http://t/p.png?a=1&amp;b)</p>"),
         ("[![a](http://t/p.png)](http://t)", '<p><a href="http://t">a (http://t/p.png)</a></p>'),
         ("![](http://t/p.png) *x*", "<p>(http://t/p.png) <em>x</em></p>"),
+        ("```ls -la\npwd\n```", "<pre><code>ls -la\npwd\n</code></pre>"),
     ],
 )
 def test_nothing_of_a_text_is_missing_where_it_is_shown_with_marks(text, rendered):

@@ -27,6 +27,7 @@ TABLE = {
     "~~gone~~": ("gone", [Mark("strikethrough", 0, 4)]),
     "> quote": ("quote", [Mark("blockquote", 0, 5)]),
     "**open": ("**open", []),
+    "```ls -la\npwd\n```": ("ls -la\npwd", [Mark("pre", 0, 10)]),
     "[10:30]: Anna\n\n[1]: https://x.y": ("[10:30]: Anna\n\n[1]: https://x.y", []),
 }
 

@@ -61,6 +61,10 @@ def text_content(text: str, *, mention: ChatMember | None = None) -> dict[str, A
     content: dict[str, Any] = {"msgtype": "m.text", "body": plain, "m.mentions": {}}
     markdown = _markdown()
     tokens = markdown.parse(plain)
+    for token in tokens:
+        if token.type == "fence" and len(token.info.split()) > 1:
+            # Several words behind the fence are no language, but code.
+            token.info, token.content = "", f"{token.info.strip()}\n{token.content}"
     if mention is not None:
         content["m.mentions"] = {"user_ids": [mention.jid]}
         _link_name(tokens, mention)

@@ -198,9 +198,11 @@ def _write_block(writer: _Writer, token: Token) -> None:
         for child in token.children or ():
             _write_inline(writer, child)
     elif token.type in {"fence", "code_block"}:
-        begin = utf16_units(writer.text)
-        writer.text += token.content.rstrip("\n")
-        writer.mark("pre", begin, language=token.info.split()[0] if token.info.strip() else None)
+        begin, words = utf16_units(writer.text), token.info.split()
+        # Several words behind the fence are no language, but code.
+        first_line = f"{token.info.strip()}\n" if len(words) > 1 else ""
+        writer.text += f"{first_line}{token.content}".rstrip("\n")
+        writer.mark("pre", begin, language=words[0] if len(words) == 1 else None)
         writer.end_block()
     elif token.type == "hr":
         writer.text += "———"
