@@ -37,6 +37,9 @@ def test_quoted_words_of_older_clients_are_left_out_of_an_answer_alone():
     assert message(body=body, **answer).text == "mine\n> not quoted"
     assert message(body=body, **answer).answers == "$q"
     assert message(body=body).text == body
+    assert message(body="> * <@a:b> waves\n\nmine", **answer).text == "mine"
+    for own_quote in ("> the 3rd\n\nthat day", "> <b>\n> x\n\nthat day"):
+        assert message(body=own_quote, **answer).text == own_quote
 
 
 def test_an_answer_that_only_shows_a_thread_to_older_clients_answers_nobody():
