@@ -20,6 +20,7 @@ from zoneinfo import ZoneInfo
 from orchestrator.backup import archive, readable
 from orchestrator.backup.archive import BackupContents, BackupProgress
 from orchestrator.backup.readable import ExportedMessage
+from orchestrator.backup.swap import refuse_moves
 from orchestrator.base.clock import local_iso
 from orchestrator.base.dirfd import inner, opened
 from orchestrator.base.tables import counted, size_text
@@ -75,8 +76,10 @@ def checked_target(home: Home, target: Path) -> Path:
 
     Raises:
         BackupError: its parent is missing, it is a link or no folder or not empty, an unfinished export is
-            beside it, it would be inside the home's own folders, or it cannot be looked at.
+            beside it, it would be inside the home's own folders, or it cannot be looked at; or a restore of
+            the home has not ended.
     """
+    refuse_moves(home)
     target = expanded(target).absolute()
     try:
         _check_target(home, target)

@@ -1,14 +1,16 @@
 """Import a home of another program: groups, notes, scheduled tasks and the messages of chats.
 
-A second import recognises by ids what the first has added, and adds nothing twice. No chat gets the rights of
-main by an import: notes and tasks of the other program's main come to Andy's main, but its chat does not.
+A second import recognises by ids what the first has added, and adds nothing twice. A note that has changed
+there replaces the first one, unless that was changed here. No chat gets the rights of main by an import:
+notes and tasks of the other program's main come to Andy's main, but its chat does not.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+import stat
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -17,8 +19,14 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from agent_runner.wire.mailbox import ScheduleTask
-from orchestrator.backup.foreign_home import ForeignGroup, ForeignHome, ForeignNote, ForeignTask
-from orchestrator.base.dirfd import give_to_owner_of, inner, opened
+from orchestrator.backup.foreign_home import (
+    MAX_NOTE_BYTES,
+    ForeignGroup,
+    ForeignHome,
+    ForeignNote,
+    ForeignTask,
+)
+from orchestrator.base.dirfd import give_to_owner_of, inner, open_file, opened
 from orchestrator.base.tables import counted
 from orchestrator.channels import discovery
 from orchestrator.domain.errors import BadRequest, BadTime
@@ -236,7 +244,7 @@ class Import:
         """Write the notes of `foreign_group` that are new or have changed, and return their paths.
 
         A dry run writes no file, but returns the paths; its `tx` is that of a copy of the database.
-        `leave_out` is called with a text for each note that cannot be written.
+        `leave_out` is called with a text for each note that cannot be written, or comes beside another.
         """
         added = []
         for note in foreign_group.notes:
@@ -244,31 +252,41 @@ class Import:
             # The digest of each note is stored under its key. A note that has not changed since the last
             # import is skipped, whatever became of it here.
             digest = hashlib.sha256(note.body).hexdigest()
-            if await message_history.import_value(tx, key) == digest:
+            earlier_digest = await message_history.import_value(tx, key)
+            if earlier_digest == digest:
                 continue
+            path = self._free_path(group, note, {digest, earlier_digest or digest})
             try:
-                added.append(note.path if self.is_dry_run else self._write(group, note))
+                if path is None:
+                    raise FileExistsError(None, f"it and the one beside it, {self._beside(note)}, stay")
+                if not self.is_dry_run:
+                    _write_note(self.home.groups, group.folder, path, note.body)
             except OSError as error:
                 leave_out(f"{group.folder}: the note {note.path}: {error.strerror}")
-            else:
-                await message_history.set_import_value(tx, key, digest)
+                continue
+            added.append(path)
+            if path != note.path:
+                leave_out(f"{group.folder}: the note {note.path} stays as it is: the other is in {path}")
+            await message_history.set_import_value(tx, key, digest)
         return added
 
-    def _write(self, group: Group, note: ForeignNote) -> str:
-        """Write a note into the group's folder and return its path there.
+    def _free_path(self, group: Group, note: ForeignNote, replaced: Collection[str]) -> str | None:
+        """Return the path in the group's folder at which a note may be written.
 
-        If the group has an `a.md` already, even one from an earlier import, the note is written beside it as
-        `a.from-nanobot.md`, and replaces a file of that name.
-
-        Raises:
-            OSError: it cannot be written.
+        That is its own path or, if the group has another note there, the one beside it. A note that has one
+        of the digests `replaced` is replaced. None if there are other notes at both paths.
         """
+        digests = {
+            path: _digest(self.home.groups, group.folder, path) for path in (note.path, self._beside(note))
+        }
+        same = [path for path, digest in digests.items() if digest in replaced]
+        free = [path for path, digest in digests.items() if digest is None]
+        return next(iter(same + free), None)
+
+    def _beside(self, note: ForeignNote) -> str:
+        """Return the path for a note whose own path is taken, such as `a.from-nanobot.md` for `a.md`."""
         path = PurePosixPath(note.path)
-        beside = str(path.with_name(f"{path.stem}.from-{self.foreign.program}{path.suffix}"))
-        if _write_note(self.home.groups, group.folder, note.path, note.body, replaces=False):
-            return note.path
-        _write_note(self.home.groups, group.folder, beside, note.body, replaces=True)
-        return beside
+        return str(path.with_name(f"{path.stem}.from-{self.foreign.program}{path.suffix}"))
 
 
 def _address(group: ForeignGroup) -> str:
@@ -323,11 +341,33 @@ def _stable_id(*parts: str) -> str:
     return f"{parts[0][:20]}-{hashlib.sha256(chr(0).join(parts).encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
-def _write_note(root: Path, folder: str, path: str, body: bytes, *, replaces: bool) -> bool:
+def _digest(root: Path, folder: str, path: str) -> str | None:
+    """Return the digest of the file `path` in a group's folder; None if there is none.
+
+    It is empty for whatever is no readable file of the size of a note. No link is followed.
+    """
+    *folders, name = PurePosixPath(path).parts
+    try:
+        with ExitStack() as stack:
+            directory = stack.enter_context(opened(root))
+            for part in (folder, *folders):
+                directory = stack.enter_context(inner(directory, part))
+            with os.fdopen(open_file(directory, name), "rb") as file:
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_NOTE_BYTES:
+                    return ""
+                return hashlib.sha256(file.read(MAX_NOTE_BYTES + 1)).hexdigest()
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return ""
+
+
+def _write_note(root: Path, folder: str, path: str, body: bytes) -> None:
     """Write a note in a group's folder without following links, and make the folder's owner its owner.
 
     `root` has the groups' folders, `folder` is the group's, and `path` is the note's path in it. Missing
-    folders are created. Return False, and write nothing, if the note exists and `replaces` is false.
+    folders are created. A file at that path is replaced.
 
     Raises:
         OSError: it cannot be written.
@@ -337,22 +377,17 @@ def _write_note(root: Path, folder: str, path: str, body: bytes, *, replaces: bo
         directory = stack.enter_context(opened(root))
         for part in (folder, *folders):
             directory = stack.enter_context(inner(directory, part, makes=True))
-        if_exists = os.O_TRUNC if replaces else os.O_EXCL
         # An agent may have put a link or a pipe at this path. The link is not followed (O_NOFOLLOW), and the
         # pipe does not hold up the import (O_NONBLOCK).
-        try:
-            descriptor = os.open(
-                name,
-                os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | if_exists,
-                0o644,
-                dir_fd=directory,
-            )
-        except FileExistsError:
-            return False
+        descriptor = os.open(
+            name,
+            os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_TRUNC,
+            0o644,
+            dir_fd=directory,
+        )
         with os.fdopen(descriptor, "wb") as file:
             file.write(body)
             give_to_owner_of(directory, file.fileno())
-        return True
 
 
 def summary_lines(row: Mapping[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from orchestrator.calendars.client import CalendarLogin, CalendarUnreadable
+from orchestrator.calendars.reading import MAX_EVENTS
 from orchestrator.domain.errors import BadRequest, SettingError
 from orchestrator.domain.values import Group
 from orchestrator.store import audit
@@ -175,7 +176,8 @@ def login_of(calendar: FollowedCalendar, secret: Callable[[str], str | None]) ->
 async def brief(tx: Tx, group: Group, *, zone: ZoneInfo, now_ms: int) -> str | None:
     """Return the text about today's and tomorrow's events that an agent reads with a message.
 
-    It has the first `MAX_BRIEF` events from now on, and the number of the others. None if the group follows
+    It has the first `MAX_BRIEF` events from now on, and the number of the others. If the group has as many
+    events as are written and read at most, it says that later ones may be missing. None if the group follows
     no calendar.
     """
     if not await followed_calendars.every(tx, group.folder):
@@ -186,7 +188,9 @@ async def brief(tx: Tx, group: Group, *, zone: ZoneInfo, now_ms: int) -> str | N
     rows = [f"- {line(event, zone)}" for event in events[:MAX_BRIEF]] or ["Nothing today and tomorrow."]
     if len(events) > MAX_BRIEF:
         rows.append(f"(and {len(events) - MAX_BRIEF} more)")
-    return "\n".join([HEAD, "", *rows, "The next 60 days are in /workspace/env/calendar.json."])
+    is_cut = await followed_calendars.count_events(tx, group.folder) >= MAX_EVENTS
+    later = f"Only the first {MAX_EVENTS:,} events of the next" if is_cut else "The next"
+    return "\n".join([HEAD, "", *rows, f"{later} 60 days are in /workspace/env/calendar.json."])
 
 
 def line(followed: FollowedEvent, zone: ZoneInfo) -> str:

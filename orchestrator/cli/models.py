@@ -135,9 +135,10 @@ def ask_for_abilities(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> int:
-    """Test a service for text, streams, tool calls, images, token counts and its window; store the result.
+    """Test a service for text, streams, tool calls, images, token counts and its window.
 
-    Later requests leave out features that it lacks. The test costs about a thousand tokens.
+    If it answers, the result for its own model, or for any if it has none, is stored: later requests leave
+    out features that it lacks. The test costs about a thousand tokens.
 
     Example: `andy models test local`
     """

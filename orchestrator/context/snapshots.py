@@ -26,6 +26,8 @@ from orchestrator.domain.errors import BadRequest
 MAX_NEWEST = 48
 MAX_DAYS = 14
 DAY_MS = 86_400_000
+WRONG_TIMES = 4
+"""Newest snapshots whose times may be wrong: a clock that is ahead for two hours must make none too old."""
 MAX_BYTES = 2 * 1024 * 1024
 _NAME = re.compile(r"context-(\d{8}T\d{6}Z)-r(\d{1,12})\.json")
 _STAMP = "%Y%m%dT%H%M%SZ"
@@ -75,16 +77,18 @@ def parsed_name(name: str) -> ContextSnapshot | None:
 def surplus(snapshots: Iterable[ContextSnapshot], *, now_ms: int) -> tuple[ContextSnapshot, ...]:
     """Return the snapshots to delete, newest first.
 
-    The newest 48 stay, the newest of each day (in UTC) for 14 days, and pinned ones.
+    The newest 48 stay, the newest of each day (in UTC) for 14 days, and pinned ones. The days are counted
+    back from `now_ms`, or from an earlier time if the newest `WRONG_TIMES` snapshots alone are of later ones.
     """
     ordered = sorted(snapshots, key=_age_key, reverse=True)
+    before_ms = min([now_ms, *(snapshot.at_ms for snapshot in ordered[: WRONG_TIMES + 1])])
     retained = {snapshot.name for snapshot in ordered[:MAX_NEWEST]} | {
         snapshot.name for snapshot in ordered if snapshot.is_pinned
     }
     days: set[int] = set()
     for snapshot in ordered:
         day = snapshot.at_ms // DAY_MS
-        if day not in days and now_ms - snapshot.at_ms <= MAX_DAYS * DAY_MS:
+        if day not in days and before_ms - snapshot.at_ms <= MAX_DAYS * DAY_MS:
             days.add(day)
             retained.add(snapshot.name)
     return tuple(snapshot for snapshot in ordered if snapshot.name not in retained)

@@ -31,9 +31,9 @@ _AT = "[@\uff20\ufe6b]"
 # Endings that Korean speakers attach to a name they call: "@Andy야", "@앤디님".
 _VOCATIVE = r"(?:(?:님아|이?야|아|님|씨)(?=[\s,.!?:]|$))?"
 # \b cannot be used, since Hangul counts as letters for it. Before "@" there may be no part of an address
-# (joe_@andy.example) or of a link (site.example/@andy); before a trigger without "@" there may be no letter
-# of any script ("bot" in "robot").
-_BEFORE_AT = rf"(?<!{_SPACED})(?<!{_SPACED}[-+_~.])(?<![/=&%@])"
+# (joe_@andy) or of a link (site.example/@andy), but the end of a sentence, as no address has a dot there;
+# before a trigger without "@" there may be no letter of any script ("bot" in "robot").
+_BEFORE_AT = rf"(?<!{_SPACED})(?<!{_SPACED}[-+_~])(?<![/=&%@])"
 _BEFORE_WORD = r"(?<![^\W_])(?<!\.)"
 # After it there may be no longer name (@andyx, @andy_, @andy-murray), address (@andy.example,
 # @andy:matrix.example, @andy@social.example) or package (@andy/core).

@@ -334,11 +334,11 @@ class Delivery:
     ) -> _Attempt | None:
         """Record that a message is about to be sent, and return it, with the reason if it must not be sent.
 
-        It must not if the `DeliveryHooks` say so, the time of a poll is over, or the first part of the
-        message was skipped: then no attempt is recorded. Otherwise a message of several parts is split in the
-        outbox, and the first part is returned. A poll that its channel cannot show is recorded as one that is
-        sent as a text. None if the message has changed since it was read. `features` are the abilities of its
-        channel, `text_limit` the most characters of a text there.
+        It must not if the `DeliveryHooks` say so, the time of a poll is over, or an earlier part of the
+        message was skipped or given up: then no attempt is recorded. Otherwise a message of several parts is
+        split in the outbox, and the first part is returned. A poll that its channel cannot show is recorded
+        as one that is sent as a text. None if the message has changed since it was read. `features` are the
+        abilities of its channel, `text_limit` the most characters of a text there.
         """
         if not await outbox.still_waits(tx, outgoing):
             return None
@@ -347,8 +347,8 @@ class Delivery:
         if links.poll is not None and links.poll.ended_ms is not None:
             why_not = "the time of this question was over"
         # Such as a poll that was split before it ended.
-        elif outgoing.part and await outbox.is_rest_of_skipped(tx, outgoing.id):
-            why_not = "the first part of this message was skipped"
+        elif outgoing.part and await outbox.is_rest_of_unsent(tx, outgoing.id):
+            why_not = outbox.REST_OF_UNSENT
         if links.poll is not None and not links.poll.is_text and Feature.POLLS not in features:
             await polls.note_text(tx, outgoing.message_id)
             links = replace(links, poll=replace(links.poll, is_text=True))

@@ -24,6 +24,8 @@ class EngineDouble:
     refuses_attach: bool = False
     refusal: bytes = b'{"message": "busy"'
     """The body with which it refuses."""
+    attach_head: bytes = b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
+    """The head of its answer to an attach that it does not refuse."""
     missing: int = 404
     """The status of what is not there."""
 
@@ -68,7 +70,7 @@ class EngineDouble:
         if self.refuses_attach:
             writer.write(b"HTTP/1.1 409 x\r\nContent-Length: %d\r\n\r\n" % len(self.refusal) + self.refusal)
         else:
-            writer.write(b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\nhello ")
+            writer.write(self.attach_head + b"hello ")
         await writer.drain()
         while data := await reader.read(1000):
             self.wires.append(data)

@@ -725,6 +725,29 @@ async def test_a_long_text_leaves_in_parts_before_what_waits_behind_it(office):
     assert [one.text for one in stored] == office.channel.texts()
 
 
+@pytest.mark.parametrize("sent", [[], ["One two."]])
+async def test_the_rest_of_a_long_text_is_sent_only_after_the_part_that_was_refused(office, sent):
+    office.channel.max_text_chars = 12
+    through = asyncio.Event()
+    through.set()
+    office.channel.will(HOME, *(through for _ in sent), ChannelRefused("blocked"))
+    number = await office.post("One two.\n\nThree four.\n\nFive.")
+    after = await office.post("After.")
+    async with office.open():
+        await office.settled(after)
+        assert office.channel.texts() == [*sent, "After."]
+        async with office.database.reading() as tx:
+            (refused,) = await outbox.given_up(tx, limit=9)
+
+        async with office.database.transaction() as tx:
+            assert await outbox.revive(tx, refused.id, now_ms=office.clock.now_ms())
+        office.wakeup.set()
+        await until(office.is_over, "all is sent")
+    texts = ["One two.", "Three four.", "Five."]
+    assert office.channel.texts() == [*sent, "After.", *texts[len(sent) :]]
+    assert (refused.id == number) == (not sent)
+
+
 async def test_a_crash_between_parts_neither_loses_nor_doubles_one(office):
     office.channel.max_text_chars = 12
     hanging = asyncio.Event()

@@ -408,6 +408,17 @@ async def test_a_refusal_without_a_message_is_handed_on_as_it_is(door, engine, r
     assert json.loads(body) == {"message": refusal.decode()}
 
 
+@pytest.mark.parametrize("head", [b"HTTP/1.1\r\n\r\n", b"SSH-2.0 busy\r\n\r\n", b"\r\n\r\n"])
+async def test_an_attach_whose_answer_has_no_status_is_a_bad_gateway_and_others_go_on(door, engine, head):
+    engine.attach_head = head
+    answer = await ask(door, plain("POST", ATTACH))
+    assert answer.startswith("HTTP/1.1 502")
+    assert json.loads(answer.partition("\r\n\r\n")[2]) == {"message": "The engine's answer cannot be read."}
+    assert engine.wires == []
+    await ask(door, plain("GET", "/v1.41/_ping"))
+    assert engine.asked()[-1] == "GET /v1.41/_ping"
+
+
 async def test_a_second_request_on_the_same_connection_is_not_passed_on(door, engine):
     await ask(door, plain("GET", "/v1.41/_ping") + plain("POST", "/v1.41/containers/theirs/start"))
 

@@ -647,6 +647,20 @@ async def test_the_agent_knows_what_is_on(host: Host, tmp_path: Path) -> None:
     assert not [one for one in lines if "trip" in one]
 
 
+@pytest.mark.parametrize(
+    ("count", "says"), [(999, "The next 60 days"), (1_000, "Only the first 1,000 events of")]
+)
+async def test_the_agent_knows_that_its_list_of_events_may_be_cut(host: Host, count: int, says: str) -> None:
+    host.events = [host.event(60 * number, f"e{number}") for number in range(1, count + 1)]
+    await host.follow()
+    await host.after(0)
+    async with host.harness.database.reading() as tx:
+        family = await groups.known(tx, "family")
+        text = await service.brief(tx, family, zone=SEOUL, now_ms=host.harness.clock.now_ms())
+    assert text is not None
+    assert text.splitlines()[-1].startswith(says)
+
+
 async def test_a_whole_day_is_that_of_its_group_also_where_the_console_has_another_zone(host: Host) -> None:
     now_ms = host.harness.clock.now_ms()
     today = datetime.fromtimestamp(now_ms / 1000, SEOUL).date()

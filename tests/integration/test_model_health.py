@@ -322,6 +322,27 @@ async def test_an_outage_counts_no_attempt_and_ends_after_a_quarter_of_an_hour(h
     assert harness.api.probes == []
 
 
+@pytest.mark.parametrize("is_off", [False, True])
+async def test_a_question_outlives_an_outage_in_which_the_machine_slept_or_was_off(
+    harness: Harness, is_off: bool
+) -> None:
+    turn, run = await harness.begin()
+    await harness.ask(OVERLOADED)
+    clock = harness.store_harness.clock
+    clock.wall_ms += 8 * 3_600_000
+    if is_off:
+        harness.restart()
+        await harness.health.load()
+    assert "x-should-retry" not in (await harness.ask(OVERLOADED)).headers
+    assert (await harness.fails(turn, run)).state is TurnState.QUEUED
+
+    clock.pass_ms(90_000)
+    turn, run, _ = await harness.store_harness.start_next()
+    harness.works_on(turn, run)
+    clock.pass_ms(failures.MAX_OUTAGE_MS)
+    assert (await harness.ask(OVERLOADED)).headers["x-should-retry"] == "false", "it goes on counting"
+
+
 async def test_a_good_answer_ends_the_outage(harness: Harness) -> None:
     turn, run = await harness.begin()
     await harness.ask(OVERLOADED)

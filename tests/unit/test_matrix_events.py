@@ -37,6 +37,9 @@ def test_quoted_words_of_older_clients_are_left_out_of_an_answer_alone():
     assert message(body=body, **answer).text == "mine\n> not quoted"
     assert message(body=body, **answer).answers == "$q"
     assert message(body=body).text == body
+    assert message(body="> * <@a:b> waves\n\nmine", **answer).text == "mine"
+    for own_quote in ("> the 3rd\n\nthat day", "> <b>\n> x\n\nthat day"):
+        assert message(body=own_quote, **answer).text == own_quote
 
 
 def test_an_answer_that_only_shows_a_thread_to_older_clients_answers_nobody():
@@ -193,6 +196,20 @@ def test_html_of_an_answer_is_only_text():
     assert "<script>" not in body["formatted_body"]
     assert "javascript:" not in body["formatted_body"].replace("[l](javascript:x)", "")
     assert "<strong>b</strong>" in body["formatted_body"]
+
+
+@pytest.mark.parametrize(
+    ("text", "rendered"),
+    [
+        ("**At**\n\n[10:30]: Anna", "<p><strong>At</strong></p>\n<p>[10:30]: Anna</p>"),
+        ("![a <b>](http://t/p.png?a=1&b)", "<p>a &lt;b&gt; (http://t/p.png?a=1&amp;b)</p>"),
+        ("[![a](http://t/p.png)](http://t)", '<p><a href="http://t">a (http://t/p.png)</a></p>'),
+        ("![](http://t/p.png) *x*", "<p>(http://t/p.png) <em>x</em></p>"),
+        ("```ls -la\npwd\n```", "<pre><code>ls -la\npwd\n</code></pre>"),
+    ],
+)
+def test_nothing_of_a_text_is_missing_where_it_is_shown_with_marks(text, rendered):
+    assert content.text_content(text)["formatted_body"] == rendered
 
 
 def test_a_name_with_marks_in_it_cannot_leave_its_link():

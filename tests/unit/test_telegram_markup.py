@@ -27,6 +27,8 @@ TABLE = {
     "~~gone~~": ("gone", [Mark("strikethrough", 0, 4)]),
     "> quote": ("quote", [Mark("blockquote", 0, 5)]),
     "**open": ("**open", []),
+    "```ls -la\npwd\n```": ("ls -la\npwd", [Mark("pre", 0, 10)]),
+    "[10:30]: Anna\n\n[1]: https://x.y": ("[10:30]: Anna\n\n[1]: https://x.y", []),
 }
 
 
@@ -61,6 +63,16 @@ def test_a_text_with_more_marks_than_telegram_shows_is_cut_where_they_would_be_d
         for piece, of in found
         for word, mark in zip(piece.split(), of, strict=True)
     )
+
+
+@pytest.mark.parametrize(("around", "inside", "most"), [("*" * 1_000, "word", 20), ("*" * 196, "~~s~~", 30)])
+def test_marks_within_marks_make_no_message_of_each_character(around, inside, most):
+    text, marks = parse_markdown(around + " ".join([inside] * 399) + around)
+    assert len(marks) > MAX_MARKS
+    found = split_text(text, marks, max_units=4_096)
+    assert len(found) <= most
+    assert " ".join(piece for piece, _ in found) == text
+    assert all(len(of) <= MAX_MARKS for _, of in found)
 
 
 def test_a_mark_over_a_cut_is_in_both_pieces():

@@ -36,6 +36,7 @@ from orchestrator.channels.whatsapp.markup import MAX_GROWTH, to_whatsapp
         ("```python\nx = a ** b\n# no title\n```", "```\nx = a ** b\n# no title\n```"),
         ("before\n```\n* x\n```\nafter **b**", "before\n```\n* x\n```\nafter *b*"),
         ("```\nnever closed", "```\nnever closed\n```"),
+        ("```ls -la\npwd\n```", "```ls -la\npwd\n```"),
         ("---", "———"),
         ("| a | b |\n|---|---|\n| 1 | **2** |", "a | b\n1 | *2*"),
         (r"not \*bold\*", "not *bold*"),

@@ -37,7 +37,16 @@ def _markdown() -> MarkdownIt:
 
     # HTML in the text is only text, each line break is shown, and web addresses are left to the clients.
     options = {"html": False, "breaks": True, "linkify": False}
-    return MarkdownIt("commonmark", options).enable(["table", "strikethrough"])
+    # Without `reference`, which would leave out lines such as `[10:30]: Anna`.
+    parser = MarkdownIt("commonmark", options).enable(["table", "strikethrough"]).disable("reference")
+    parser.add_render_rule("image", _image_as_text)
+    return parser
+
+
+def _image_as_text(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
+    """Return the HTML for an image: its words and its address, as clients show only images of Matrix."""
+    image = tokens[index]
+    return html.escape(f"{image.content} ({image.attrs.get('src', '')})".strip())
 
 
 def text_content(text: str, *, mention: ChatMember | None = None) -> dict[str, Any]:
@@ -52,6 +61,10 @@ def text_content(text: str, *, mention: ChatMember | None = None) -> dict[str, A
     content: dict[str, Any] = {"msgtype": "m.text", "body": plain, "m.mentions": {}}
     markdown = _markdown()
     tokens = markdown.parse(plain)
+    for token in tokens:
+        if token.type == "fence" and len(token.info.split()) > 1:
+            # Several words behind the fence are no language, but code.
+            token.info, token.content = "", f"{token.info.strip()}\n{token.content}"
     if mention is not None:
         content["m.mentions"] = {"user_ids": [mention.jid]}
         _link_name(tokens, mention)

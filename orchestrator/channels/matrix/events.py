@@ -44,8 +44,8 @@ _INVISIBLE_KINDS = (
     "org.matrix.msc3672.beacon",
 )
 """Events between clients, which people are not shown."""
-_QUOTE_FALLBACK = re.compile(r"\A(?:> [^\n]*\n)+\n")
-"""The quoted text that older clients put before a reply."""
+_QUOTE_FALLBACK = re.compile(r"\A> (?:\* )?<@[^\n]*\n(?:> [^\n]*\n)*+\n")
+"""The quoted text that older clients put before a reply: it begins with the quoted account."""
 _GEO = re.compile(r"geo:(-?\d{1,3}(?:\.\d{1,20})?),(-?\d{1,3}(?:\.\d{1,20})?)")
 _ACCOUNT_LINK = re.compile(
     r'<a [^>]{0,200}?href="https://matrix\.to/#/(@|%40)([^"?]{1,255})[^"]{0,200}"[^>]{0,200}>([^<]{0,200})</a>'

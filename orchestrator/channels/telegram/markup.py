@@ -143,8 +143,10 @@ def _piece_end(
         max_units: the greatest length of the piece in UTF-16 units.
     """
     mark_begins = [mark.offset for mark in marks if mark.offset + mark.length > unit_offsets[begin]]
-    # The marks are in order: the first one too many ends the piece.
+    # The marks are in order: the first one too many ends the piece. Marks that are side by side have a unit
+    # each, so only nested ones would end it sooner; they must not make a message of each character.
     marks_limit = mark_begins[MAX_MARKS] if len(mark_begins) > MAX_MARKS else unit_offsets[-1]
+    marks_limit = max(marks_limit, unit_offsets[begin] + MAX_MARKS)
     end = begin + 1
     while (
         end < len(characters)
@@ -180,7 +182,9 @@ def _markdown() -> MarkdownIt:
     """Return the parser of Markdown, made once: its library loads slowly."""
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("commonmark", {"html": False, "linkify": False}).enable("strikethrough")
+    parser = MarkdownIt("commonmark", {"html": False, "linkify": False})
+    # Without `reference`, which would leave out lines such as `[10:30]: Anna`.
+    return parser.enable("strikethrough").disable("reference")
 
 
 def _write_block(writer: _Writer, token: Token) -> None:
@@ -194,9 +198,11 @@ def _write_block(writer: _Writer, token: Token) -> None:
         for child in token.children or ():
             _write_inline(writer, child)
     elif token.type in {"fence", "code_block"}:
-        begin = utf16_units(writer.text)
-        writer.text += token.content.rstrip("\n")
-        writer.mark("pre", begin, language=token.info.split()[0] if token.info.strip() else None)
+        begin, words = utf16_units(writer.text), token.info.split()
+        # Several words behind the fence are no language, but code.
+        first_line = f"{token.info.strip()}\n" if len(words) > 1 else ""
+        writer.text += f"{first_line}{token.content}".rstrip("\n")
+        writer.mark("pre", begin, language=words[0] if len(words) == 1 else None)
         writer.end_block()
     elif token.type == "hr":
         writer.text += "———"

@@ -14,7 +14,7 @@ LINE_STARTS = ("```", "- ", "> ", "* ", "1. ")
 MAX_GROWTH = 5
 """Characters by which a text may grow in conversion: a missing end of a code block is added."""
 
-_FENCE = re.compile(r"^```[^\n`]*\n(.*?)(?:^```[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^```([^\n`]*)\n(.*?)(?:^```[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _PROTECTED_SPANS = re.compile(
     r"(?<!`)(?P<code>`{1,2})(?!`)(?P<inner>[^`\n]+?)(?P=code)(?!`)|(?P<url>https?://[^\s<>()]+(?:\([^\s()]*\))?)"
 )
@@ -53,15 +53,18 @@ def to_whatsapp(text: str) -> str:
     is_markdown = _STRONG.search(_PROTECTED_SPANS.sub("", text)) is not None
     for fence in _FENCE.finditer(text):
         prose = text[converted_until : fence.start()]
-        parts += [_convert_prose(prose, is_markdown=is_markdown), _code_block(fence[1])]
+        parts += [_convert_prose(prose, is_markdown=is_markdown), _code_block(fence[1].strip(), fence[2])]
         converted_until = fence.end()
     parts.append(_convert_prose(text[converted_until:], is_markdown=is_markdown))
     return "".join(parts).strip("\n")
 
 
-def _code_block(code: str) -> str:
-    """Return code as a fenced block of WhatsApp."""
-    return f"```\n{code.rstrip()}\n```"
+def _code_block(info: str, code: str) -> str:
+    """Return code as a fenced block of WhatsApp.
+
+    `info` are the words behind the fence: the code's language, which is left out, or several words of code.
+    """
+    return f"```{info if len(info.split()) > 1 else ''}\n{code.rstrip()}\n```"
 
 
 def _convert_prose(text: str, *, is_markdown: bool) -> str:

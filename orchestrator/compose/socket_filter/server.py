@@ -232,7 +232,11 @@ async def _attach(
     message.
     """
     head = await from_engine.readuntil(b"\r\n\r\n")
-    status = int(head.split(b" ", 2)[1])  # `HTTP/1.1 101 UPGRADED`
+    try:
+        status = int(head.split(b" ", 2)[1])  # `HTTP/1.1 101 UPGRADED`
+    except (IndexError, ValueError) as error:
+        log.warning("filter.engine_unknown", reason=repr(error))
+        return await _answer(writer, BAD_GATEWAY, "The engine's answer cannot be read.")
     if status != SWITCHED:
         # The engine would accept further requests on this connection: not a byte more may reach it.
         to_engine.write_eof()

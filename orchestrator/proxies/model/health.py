@@ -105,8 +105,10 @@ class ModelHealth:
         self._on_change = on_change
         self._open_refusals: list[ModelRefusal] = []
         """The refusals that have not ended."""
-        self._waiting_turns: set[TurnId] = set()
-        """Turns that have met an outage or a refusal, and no answer since."""
+        self._waiting_turns: dict[TurnId, int] = {}
+        """Turns that have met an outage or a refusal, and no answer since. For each, the steady time of that
+        in milliseconds; for a turn that waited when this host started, the time of the start.
+        """
         self._refused_key: _Key | None = None
         """The key with which the last refusal was met."""
         self._chosen_by_agent: str | None = None
@@ -129,7 +131,8 @@ class ModelHealth:
         """
         async with self._database.reading() as tx:
             self._open_refusals = await model_refusals.unfinished(tx)
-            self._waiting_turns = await turn_outages.of_model(tx)
+            waiting_turns = await turn_outages.of_model(tx)
+        self._waiting_turns = dict.fromkeys(waiting_turns, self._clock.steady_ms())
 
     async def run(self) -> None:
         """Probe the service each minute while it refuses something, so that the end of a refusal is noticed.
@@ -216,7 +219,7 @@ class ModelHealth:
             async with self._database.transaction() as tx:
                 await turn_outages.end(tx, identity.turn_id, Outage.MODEL)
                 await turn_outages.lift_stop(tx, identity.turn_id, turn_outages.REFUSED)
-            self._waiting_turns.discard(identity.turn_id)
+            self._waiting_turns.pop(identity.turn_id, None)
 
     # It refuses
 
@@ -247,7 +250,7 @@ class ModelHealth:
                 )
             # Only after the commit: an `end_outage` whose transaction came just before this one discards the
             # turn after that, so a turn added earlier would be lost, and its stop never be lifted.
-            self._waiting_turns.add(identity.turn_id)
+            self._waiting_turns.setdefault(identity.turn_id, self._clock.steady_ms())
 
     async def _confirm_refusal(self, error: ModelError, model: str | None) -> bool:
         """Return whether the host's own request meets a refusal that explains a run's error, and record it.
@@ -355,7 +358,7 @@ class ModelHealth:
         since_ms = self._clock.now_ms() - pending.duration_ms
         async with self._database.transaction() as tx:
             await turn_outages.begin(tx, identity.turn_id, Outage.MODEL, since_ms=since_ms)
-        self._waiting_turns.add(identity.turn_id)
+        self._waiting_turns.setdefault(identity.turn_id, self._clock.steady_ms() - pending.duration_ms)
         log.warning("model.slow", group=identity.folder, turn=identity.turn_id)
         self._on_change()
 
@@ -364,15 +367,21 @@ class ModelHealth:
 
         It may not if the outage has lasted `MAX_OUTAGE_MS`, or will have at the end of the pause that the
         service wants. Then the reason for stopping the turn is recorded. A run without a turn may always go
-        on.
+        on. Time in which the machine slept, or was off, does not count: nobody asked the service then.
         """
         turn_id = identity.turn_id
         now_ms = self._clock.now_ms()
         if turn_id is None:
             return True
+        steady_ms = self._clock.steady_ms()
+        met_ms = self._waiting_turns.get(turn_id)
         async with self._database.transaction() as tx:
             since_ms = await turn_outages.begin(
-                tx, turn_id, Outage.MODEL, since_ms=now_ms - answered.duration_ms
+                tx,
+                turn_id,
+                Outage.MODEL,
+                since_ms=now_ms - answered.duration_ms,
+                earliest_ms=0 if met_ms is None else now_ms - (steady_ms - met_ms),
             )
             has_lasted_too_long = now_ms + answered.retry_after_ms - since_ms >= MAX_OUTAGE_MS
             if has_lasted_too_long:
@@ -381,7 +390,7 @@ class ModelHealth:
                     tx, turn_id, code=turn_outages.OUTAGE, reason=reason, now_ms=now_ms
                 )
         if turn_id not in self._waiting_turns:
-            self._waiting_turns.add(turn_id)
+            self._waiting_turns[turn_id] = steady_ms - answered.duration_ms
             log.warning("model.outage", group=identity.folder, turn=turn_id, status=answered.status)
         self._on_change()
         return not has_lasted_too_long

@@ -36,7 +36,8 @@ LATE_ANSWER = "late-answer:"
 
 `late-answer:FOLDER:…` with the id of the request.
 """
-
+REST_OF_UNSENT = "an earlier part of this message was not sent"
+"""Reason for which the rest of a message is skipped that was split."""
 
 _MAPPER = RowMapper(
     Outgoing,
@@ -410,13 +411,17 @@ async def drop_other_parts(tx: Tx, whole_id: int) -> None:
     await tx.execute("UPDATE outbox SET part = NULL WHERE id = ? AND part = 0", (whole_id,))
 
 
-async def is_rest_of_skipped(tx: Tx, outgoing_id: int) -> bool:
-    """Return whether a message is a later part of one that was split, and whose first part was skipped."""
+async def is_rest_of_unsent(tx: Tx, outgoing_id: int) -> bool:
+    """Return whether a message is a part of one that was split, and an earlier part was skipped or is dead.
+
+    An earlier part that perhaps arrived does not count.
+    """
     cursor = await tx.execute(
         """
-        SELECT 1 FROM outbox AS part
-        JOIN outbox AS first ON first.id = part.part_of AND first.state = 'skipped'
-        WHERE part.id = ?
+        SELECT 1 FROM outbox AS rest
+        JOIN outbox AS earlier ON rest.part_of IN (earlier.id, earlier.part_of)
+            AND earlier.part < rest.part AND earlier.state IN ('skipped', 'dead')
+        WHERE rest.id = ?
         """,
         (outgoing_id,),
     )
@@ -577,7 +582,8 @@ async def move(tx: Tx, old: ChatJid, new: ChatJid) -> None:
 async def revive(tx: Tx, outgoing_id: int, *, now_ms: int) -> bool:
     """Queue a message again that was given up, or that perhaps did not arrive, and announce the change.
 
-    Return False, and do nothing, for a message in any other state.
+    Later parts of it that were skipped because of that are queued, too. Return False, and do nothing, for a
+    message in any other state.
     """
     # It counts as new, or the age limit would give it up again at once. Of a dead message the record of the
     # first try stays, by which some channels check whether it arrived after all. Of an unknown one it is
@@ -587,13 +593,20 @@ async def revive(tx: Tx, outgoing_id: int, *, now_ms: int) -> bool:
         UPDATE outbox SET state = 'pending', attempts = 0, created_ms = :now, next_attempt_ms = :now,
             tried_by = CASE state WHEN 'unknown' THEN NULL ELSE tried_by END
         WHERE id = :id AND state IN ('unknown', 'dead')
-        RETURNING group_folder
+        RETURNING group_folder, coalesce(part_of, id) AS whole, part
         """,
         {"id": outgoing_id, "now": now_ms},
     )
     revived = await cursor.fetchone()
     if revived is None:
         return False
+    await tx.execute(
+        """
+        UPDATE outbox SET state = 'pending', created_ms = :now, next_attempt_ms = :now
+        WHERE part_of = :whole AND part > :part AND state = 'skipped' AND error = :reason
+        """,
+        {"whole": revived["whole"], "part": revived["part"], "now": now_ms, "reason": REST_OF_UNSENT},
+    )
     announce(tx, "outbox.changed", group=revived["group_folder"])
     return True
 

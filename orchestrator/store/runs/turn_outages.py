@@ -33,18 +33,20 @@ class WaitingTurn:
     since_ms: int
 
 
-async def begin(tx: Tx, turn_id: TurnId, cause: Outage, *, since_ms: int) -> int:
+async def begin(tx: Tx, turn_id: TurnId, cause: Outage, *, since_ms: int, earliest_ms: int = 0) -> int:
     """Record that a turn waits since `since_ms` for the end of an outage, and return since when it waits
     (epoch ms).
 
-    For a turn that waits already, that is the `since_ms` of the first call; only the cause is updated.
+    For a turn that waits already, that is the `since_ms` of the first call, but not before `earliest_ms`; the
+    cause is updated.
     """
     cursor = await tx.execute(
         """
         INSERT INTO turn_outages (turn_id, cause, since_ms) VALUES (?, ?, ?)
-        ON CONFLICT (turn_id) DO UPDATE SET cause = excluded.cause RETURNING since_ms
+        ON CONFLICT (turn_id) DO UPDATE SET cause = excluded.cause, since_ms = max(since_ms, ?)
+        RETURNING since_ms
         """,
-        (turn_id, cause, since_ms),
+        (turn_id, cause, since_ms, earliest_ms),
     )
     return int((await returned(cursor))["since_ms"])
 

@@ -176,6 +176,18 @@ async def between(tx: Tx, folder: str | None, from_ms: int, until_ms: int) -> li
     return [_followed(row) for row in rows]
 
 
+async def count_events(tx: Tx, folder: str) -> int:
+    """Return the number of stored events in the calendars that a group follows."""
+    cursor = await tx.execute(
+        """
+        SELECT count(*) AS n FROM calendar_events
+        WHERE calendar_id IN (SELECT id FROM followed_calendars WHERE group_folder = ?)
+        """,
+        (folder,),
+    )
+    return int((await returned(cursor))["n"])
+
+
 async def to_announce(tx: Tx, *, now_ms: int) -> list[FollowedEvent]:
     """Return the events of all groups that have not begun and about which the chat is due to get a message.
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import pytest
 from icalendar import Calendar
 
-from orchestrator.backup import group_export, readable
+from orchestrator.backup import group_export, readable, swap
 from orchestrator.base.dirfd import inner
 from orchestrator.cli.main import app
 from orchestrator.domain.dashboard import BoardTask, Deadline
@@ -302,6 +302,14 @@ def test_a_file_for_whose_path_no_number_is_left_is_left_out_alone(filled, tmp_p
     copied = [name for name in row["files"] if name.startswith("memory/deep/")]
     assert len(copied) == 2
     assert [name for name in row["left_out"] if name.startswith("memory/deep/")] == ["memory/deep/a\\x03.md"]
+
+
+def test_a_home_whose_restore_was_interrupted_is_not_exported(filled, tmp_path):
+    record = swap.RestoreRecord(id="1", state="moving", by="command", source="x", at_ms=1)
+    swap.write_record(filled, record)
+    with pytest.raises(BackupError, match="the next start of Andy undoes"):
+        andy(filled, "export", "family")
+    assert not (tmp_path / "family-export").exists()
 
 
 def test_a_folder_in_use_is_refused_and_a_failure_leaves_nothing(filled, tmp_path, monkeypatch):

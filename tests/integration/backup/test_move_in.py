@@ -217,6 +217,41 @@ def test_a_note_that_is_there_stays_and_the_other_comes_beside_it(home, nanoclaw
     assert (home.groups / "main" / "CLAUDE.from-nanoclaw.md").read_text() == "I am the owner's."
 
 
+@pytest.mark.parametrize("path", ["CLAUDE.md", "CLAUDE.from-nanoclaw.md"])
+def test_a_note_that_changed_in_the_other_program_replaces_the_first_and_what_you_changed_stays(
+    home, nanoclaw, capsys, path
+):
+    folder = home.groups / "main"
+    folder.mkdir()
+    if path != "CLAUDE.md":
+        (folder / "CLAUDE.md").write_text("Andy's own")
+    moved(home, capsys, "nanoclaw", str(nanoclaw))
+
+    def second(body: str, *words: str) -> dict[str, Any]:
+        (nanoclaw / "groups/main/CLAUDE.md").write_text(body)
+        return moved(home, capsys, "nanoclaw", str(nanoclaw), *words)
+
+    assert second("It changed.", "--dry-run")["groups"][0]["notes"] == [path]
+    assert second("It changed.")["groups"][0]["notes"] == [path]
+    assert (folder / path).read_text() == "It changed."
+    assert len(list(folder.iterdir())) == (1 if path == "CLAUDE.md" else 2)
+
+    (folder / path).write_text("changed here since")
+    found = second("It changed again.")
+    assert (folder / path).read_text() == "changed here since"
+    if path == "CLAUDE.md":
+        assert (folder / "CLAUDE.from-nanoclaw.md").read_text() == "It changed again."
+        assert (
+            "main: the note CLAUDE.md stays as it is: the other is in CLAUDE.from-nanoclaw.md"
+            in found["left"]
+        )
+    else:
+        assert found["groups"][0]["notes"] == []
+        assert any(
+            text.startswith("main: the note CLAUDE.md: it and the one beside") for text in found["left"]
+        )
+
+
 def test_a_dry_run_says_the_same_and_changes_nothing(home, nanoclaw, capsys):
     before = (
         state_of(home.groups),

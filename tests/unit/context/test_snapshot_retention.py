@@ -59,6 +59,15 @@ def test_c_22_one_a_day_is_kept_for_14_days():
     assert left[12].startswith("context-20261120T2330")
 
 
+def test_a_clock_that_is_ahead_for_a_while_gives_up_no_day():
+    every_half_hour = [taken(NOW - number * 30 * MINUTE) for number in range(30 * 48)]
+    days = {name for name in kept(every_half_hour) if "T2330" in name}
+    ahead = [taken(NOW + 400 * DAY_MS + number * 30 * MINUTE) for number in range(4)]
+
+    for count in range(1, 5):
+        assert days <= kept([*ahead[:count], *every_half_hour], now_ms=ahead[count - 1].at_ms)
+
+
 def test_c_22_a_pinned_one_is_kept_for_good():
     old = taken(NOW - 400 * DAY_MS, is_pinned=True)
     newest = [taken(NOW - number * MINUTE) for number in range(60)]
