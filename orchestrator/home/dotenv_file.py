@@ -88,7 +88,7 @@ def changed(text: str, values: Mapping[str, str], silenced: Collection[str] = ()
             raise SettingError(f"{name} holds a character that .env cannot hold.")
         result = f"{result.rstrip()}\n{line}\n" if result.strip() else f"{line}\n"
     present = dotenv_values(stream=io.StringIO(text), interpolate=False)
-    wanted = {name: value for name, value in present.items() if name not in silenced} | values
+    wanted = {name: value for name, value in present.items() if name not in silenced} | dict(values)
     # The text is read back whole: a quote in a value can be the end of one that an earlier line opens.
     if dotenv_values(stream=io.StringIO(result), interpolate=False) != wanted:
         raise SettingError(
