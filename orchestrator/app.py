@@ -189,8 +189,9 @@ class Orchestrator:
     ) -> None:
         """Take over the containers of an earlier start, run all loops until `stop` is set, then shut down.
 
-        The loops run as tasks of `tasks`. `listeners` are the sockets of the console and the HTTP API. Their
-        address is written to a file in the home, as is the time zone, and then passed to `on_ready`.
+        The loops run as tasks of `tasks`. `listeners` are the sockets of the console and the HTTP API, all at
+        the same port. The address with this port is written to a file in the home, as is the time zone, and
+        then passed to `on_ready`.
         """
         ports = self._ipc.run_ports(
             compose=self._compose,

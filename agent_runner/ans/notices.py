@@ -262,7 +262,8 @@ class RunNotices:
         tools are forgotten.
         """
         if self._left_over is not None:
-            # What was not delivered before this turn is due at once, so it waits for no window.
+            # A subscriber may gather events for a time before they are due. Those that an earlier turn has
+            # left undelivered are due at once.
             self._registry.accept(self._left_over)
             self._registry.carry_over(self._now_ms())
             self._left_over = None

@@ -107,11 +107,11 @@ class NotifySelfTool(Tool):
         return _confirmation(note, event_id=event_id, notice_id=notice_id)
 
     async def _pass_to_run(self, note: NotifySelf, notice_id: int | None) -> str:
-        """Add a note to this run's notices if it can be shown in this turn; return the id of its event.
+        """Give a note to the notices of this run, and return the id of its event.
 
-        `notice_id` is the note's number at the host, or None for a note of this turn alone, which the host
-        does not have: that is emitted as an event, of which the run makes a notice. A note that the host has
-        becomes a notice of the run, too, if it can be shown in this turn. Any note about a discovery or a
+        `notice_id` is the note's number at the host. A note that the host has becomes a notice of the run
+        only if it can be shown in this turn. For None the host does not have the note, which is for this turn
+        alone: it is emitted as an event, of which the run makes a notice. Any note about a discovery or a
         checkpoint is also reported as an event of that kind.
         """
         notices = (await self.noticing.load()).notices

@@ -273,6 +273,7 @@ def entry_at(
         if stat.S_ISREG(info.st_mode):
             if not reads or info.st_size > limits.file_bytes:
                 return _unread_entry(info)
+            # The same cache has the earlier hashes and gets the new one.
             return _read_or_unread(directory, name, info, cache, cache, limits)
     return None
 

@@ -294,7 +294,8 @@ def recover(home: Home) -> RestoreRecord | None:
         )
         write_record(home, record)
     if record is None:
-        # One that cannot be read counts as none only without a stage, and the next restore makes one.
+        # There may be a record that cannot be read. It counts as none while there is no stage, but beside the
+        # stage of the next restore it would be an error: so it is deleted.
         with suppress(OSError):
             home.restore_file.unlink(missing_ok=True)
     Stage(home).clear()

@@ -310,7 +310,7 @@ def _event(event: Any, zone: ZoneInfo) -> CalendarEvent | None:
     Raises `MemoryError`.
     """
     try:
-        if event.get("STATUS") == "CANCELLED":
+        if str(event.get("STATUS")).upper() == "CANCELLED":  # in any case, by RFC 5545
             return None
         uid = _text(event, "UID") or _text(event, "SUMMARY")
         return CalendarEvent(

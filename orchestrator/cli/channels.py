@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -258,10 +259,9 @@ def status_lines(rows: list[dict[str, Any]]) -> list[str]:
 async def connection_status(home: Home, channel: ChannelDescription) -> dict[str, Any]:
     """Return a channel's account and the state of its connection, and whether Andy runs.
 
-    A running Andy is asked for the state; if he does not use the channel, it is the one of the channel's
-    status file. If none runs, it is worked out: `unpaired` if no account is known, neither now nor from the
-    last connection; `logged_out` if the messenger ended the last login and nobody has logged in since; else
-    `down`.
+    A running Andy is asked for the state. If none runs, or if he does not use the channel, it is worked out:
+    `unpaired` if no account is known, neither now nor from the last connection; `logged_out` if the messenger
+    ended the last login and nobody has logged in since; else `down`.
     """
     from orchestrator.channels import status as condition
     from orchestrator.cli.client import Client
@@ -270,18 +270,27 @@ async def connection_status(home: Home, channel: ChannelDescription) -> dict[str
     path = home.root / channel.status_file if channel.status_file else Path(os.devnull)
     stored = await asyncio.to_thread(condition.read, path)
     account = await asyncio.to_thread(channel.account, home.root)
-    fields = stored.model_dump() | {"is_running": False, "account": account}
-    try:
+    reported: dict[str, Any] | None = None
+    is_running = False
+    with suppress(NotRunning):
         async with Client.of(home) as client:
-            reported: dict[str, Any] = (await client.status())["channels"].get(channel.name, {})
-    except NotRunning:
-        # The file says how the last connection was; nothing is connected now, and nothing tries to.
-        state_without_host = "logged_out" if stored.state == "logged_out" and not account else "down"
-        return fields | {
-            "state": state_without_host if account or stored.account else "unpaired",
-            # Somebody has logged in since the login was ended, so the advice to do that is out of date.
-            "advice": "" if account and stored.state == "logged_out" else stored.advice,
-            "connected_since_ms": None,
-            "next_try_ms": None,
-        }
-    return {**fields, **reported, "is_running": True}
+            reported = (await client.status())["channels"].get(channel.name)
+            is_running = True
+    fields = stored.model_dump() | {"is_running": is_running, "account": account}
+    if reported is not None:
+        return fields | reported
+    # Somebody has logged in since the login was ended, so the advice to do that is out of date.
+    advice = "" if account and stored.state == "logged_out" else stored.advice
+    if is_running and account:
+        advice = (
+            f"The running Andy does not use {channel.title}: if it is switched on, stop him and start him"
+            f" again, else type '{channel.add_command}'."
+        )
+    # The file says how the last connection was; nothing is connected now, and nothing tries to.
+    state_without_host = "logged_out" if stored.state == "logged_out" and not account else "down"
+    return fields | {
+        "state": state_without_host if account or stored.account else "unpaired",
+        "advice": advice,
+        "connected_since_ms": None,
+        "next_try_ms": None,
+    }

@@ -260,7 +260,7 @@ def import_files(
     counts = dashboard_service.import_files(home, group, directory, replaces=replace)
     print(
         ", ".join(counted(count, _singular(name)) for name, count in counts.items() if count)
-        or "Nothing new was in them."
+        or ("The dashboard is empty now." if replace else "Nothing new was in them.")
     )
 
 

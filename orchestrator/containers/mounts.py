@@ -52,14 +52,14 @@ NO_FILES = FileRights(reads=False, writes=False)
 
 
 def group_directories(group: Group, rights: FileRights | None = None) -> tuple[GroupDirectory, ...]:
-    """List the directories that belong to a group alone; for main, also the texts that all groups share.
+    """List the directories that belong to a group alone; for main, also `groups/global`, which others read.
 
     Pure. `rights` are those of a restricted container; None for an ordinary one. A restricted container has a
     session folder of its own. If it may not read the group's files, it also has folders of its own in place
     of these files and of `data/env`. All of its own folders are empty at its start.
 
     No directory is written by both sides, so the host never writes where a container can plant a link. The
-    exceptions are the texts that agents start with, for which the host follows no link.
+    exceptions are the group's files and `groups/global`, in which the host follows no link.
     """
     ipc = Path("data/ipc", group.folder)
     session = Path("data/sessions", group.folder)

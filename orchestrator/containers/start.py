@@ -252,7 +252,7 @@ class RunCreator:
         """Record a run, and the turn as running in it, in one transaction; return what it is started with.
 
         `restoration` is the plan of how the conversation continues; None for an isolated turn. Return None if
-        the turn is not queued any more, or its group is gone: then the turn fails.
+        the turn is not queued any more. If its group is gone, record that the turn failed, and return None.
         """
         ports = self._context.ports
         now_ms = self._context.clock.now_ms()

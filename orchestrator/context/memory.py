@@ -112,12 +112,15 @@ def repaired(context: Context, workflow: Workflow) -> Memory:
     """Return the context's memory with an active plan and task that exist; the same object if they do.
 
     The workflow's current plan counts where the two differ: its file is written first, so after a crash
-    between both writes it is right. A plan or task that is gone is named in the memory's note.
+    between both writes it is right. No task of it is active then. A plan or task that is gone is named in the
+    memory's note.
     """
     memory = context.memory
     current = workflow.plan(workflow.current_plan_id)
     plan = current or workflow.plan(memory.active_plan_id)
-    task = plan.task(memory.active_task_id) if plan and memory.active_task_id else None
+    # Each plan numbers its own tasks: the same id in another plan is another task, which nobody has begun.
+    has_other_plan = plan is not None and plan.id != memory.active_plan_id
+    task = plan.task(memory.active_task_id) if plan and memory.active_task_id and not has_other_plan else None
     plan_id = plan.id if plan else None
     task_id = task.id if task else None
     if (plan_id, task_id) == (memory.active_plan_id, memory.active_task_id):
@@ -125,8 +128,6 @@ def repaired(context: Context, workflow: Workflow) -> Memory:
     lost = []
     if memory.active_plan_id and workflow.plan(memory.active_plan_id) is None:
         lost.append(f"the plan {memory.active_plan_id} is gone")
-    # With another plan, another task is active, which does not mean that the earlier task is gone.
-    has_other_plan = plan is not None and plan.id != memory.active_plan_id
     if memory.active_task_id and task is None and not has_other_plan:
         lost.append(f"the task {memory.active_task_id} is gone")
     note = f"What was in hand changed: {', '.join(lost)}." if lost else None

@@ -668,7 +668,7 @@ def without_person(text: str, facts: RemovalFacts) -> str:
 
     A message is the person's if it has both one of their names and one of their texts. Quotes of their
     messages by others are removed, too. Answers to nobody but the person are replaced by
-    `ANSWER_REPLACEMENT`. Pure.
+    `ANSWER_REPLACEMENT`; a short one only where it is a whole entry. Pure.
     """
     names = {person_names.folded(each) for each in facts.names}
     texts = facts.texts
@@ -701,7 +701,13 @@ def without_person(text: str, facts: RemovalFacts) -> str:
     for answer in facts.answers:
         # An answer follows the assistant's name, as in `**Andy**: Yes.`; the archive cuts a long one.
         if archived_answer := answer.text.strip()[:MAX_ARCHIVED_CHARS]:
-            text = text.replace(f"**: {archived_answer}", f"**: {ANSWER_REPLACEMENT}")
+            entry, new_entry = f"**: {archived_answer}", f"**: {ANSWER_REPLACEMENT}"
+            if len(archived_answer) >= MIN_IDENTIFYING_CHARS:
+                # It may have been sent in parts, of which the first is only the beginning of the entry.
+                text = text.replace(entry, new_entry)
+            elif entry in text:
+                # An answer to somebody else may begin with so few words, so they have to be the whole entry.
+                text = re.sub(rf"{re.escape(entry)}(?=\n\n\*\*|\s*\Z)", new_entry, text)
     return text
 
 

@@ -11,14 +11,15 @@ from orchestrator.base.tables import counted
 
 MAX_LISTED = 5
 _KINDS = {
-    "message": ("messages of yours", "보내신 메시지"),
-    "answer": ("answers to you", "드린 답"),
-    "note": ("notes", "메모"),
-    "decision": ("decisions and lines of the summary", "결정과 요약 줄"),
-    "insight": ("things learned", "알게 된 것"),
-    "archive": ("archived conversations", "대화 보관본"),
-    "file": ("files you sent", "보내신 파일"),
+    "message": ("message of yours", "messages of yours", "보내신 메시지"),
+    "answer": ("answer to you", "answers to you", "드린 답"),
+    "note": ("note", "notes", "메모"),
+    "decision": ("decision or line of the summary", "decisions and lines of the summary", "결정과 요약 줄"),
+    "insight": ("thing learned", "things learned", "알게 된 것"),
+    "archive": ("archived conversation", "archived conversations", "대화 보관본"),
+    "file": ("file you sent", "files you sent", "보내신 파일"),
 }
+"""The names of what is removed, by its kind: in English for one and for several, and in Korean."""
 
 
 def question(*, messages: int, notes: int, is_korean: bool) -> str:
@@ -102,10 +103,11 @@ def done(
     that were not searched. `named_in_context` is the number of decisions and lines of the summary that
     have the name, if these are too many to delete by it; otherwise 0.
     """
-    # The counts with the names of their kinds in English and Korean.
+    # The counts with the names of their kinds, see `_KINDS`.
     removed = [(count, *_KINDS[kind]) for kind, count in counts.items() if count and kind in _KINDS]
-    english = ", ".join(f"{count} {kind_text}" for count, kind_text, _ in removed) or "nothing was there"
-    korean = ", ".join(f"{kind_text} {count}개" for count, _, kind_text in removed) or "있던 것이 없어요"
+    english = ", ".join(f"{count} {one if count == 1 else several}" for count, one, several, _ in removed)
+    korean = ", ".join(f"{kind_text} {count}개" for count, _, _, kind_text in removed)
+    english, korean = english or "nothing was there", korean or "있던 것이 없어요"
     lines = [f"Forgotten: {english}.", f"잊었어요: {korean}."]
     if lines_by_file:
         files = ", ".join(f"{path} ({count})" for path, count in list(lines_by_file.items())[:MAX_LISTED])

@@ -152,16 +152,20 @@ async def register(tx: Tx, group: Group) -> Group:
             main group is to be registered.
     """
     group = _checked(group)
-    taken = await groups.by_jid(tx, group.jid) or await groups.by_folder(tx, group.folder)
+    await _check_free(tx, group)
+    taken = await groups.by_folder(tx, group.folder)
     if taken is not None:
+        add_chat_command = f"andy groups add-chat {taken.folder} {group.jid}"
+        fix = f": choose another name, or give it one more chat: '{add_chat_command}'"
         raise AlreadyRegistered(
-            f"'{taken.folder}' is registered for {', '.join(taken.chats)} already: choose another name,"
-            f" or give it one more chat: 'andy groups add-chat {taken.folder} {group.jid}'."
+            f"'{taken.folder}' is registered for {', '.join(taken.chats)} already"
+            f"{'' if group.jid in taken.chats else fix}."
         )
     before = await group_changes.last_settings(tx, group.folder)
     stored = {key: before[key] for key in ROLE_SETTINGS if key in before}
     group = replace(group, container_config=stored | group.container_config)
-    await chats.upsert(tx, group.jid, name=group.name, channel=None, is_group=True, at_ms=None)
+    # Only the messenger knows whether it is a group chat: it stays one, or becomes one with a message.
+    await chats.upsert(tx, group.jid, name=group.name, channel=None, is_group=False, at_ms=None)
     try:
         await groups.add(tx, group)
     except sqlite3.IntegrityError as error:

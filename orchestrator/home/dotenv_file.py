@@ -63,7 +63,8 @@ def changed(text: str, values: Mapping[str, str], silenced: Collection[str] = ()
     """Return the text of a file `.env` with `values` set, and the lines of `silenced` as comments. Pure.
 
     A value that is set moves to the end of the file; if its name is in `silenced`, too, its earlier line
-    stays as a comment. Raises `SettingError` for a value that no line can hold.
+    stays as a comment. Raises `SettingError` for a value that no line can hold, or that an unclosed quote in
+    an earlier line would take in.
     """
     from dotenv import dotenv_values
     from dotenv.parser import parse_stream
@@ -86,4 +87,12 @@ def changed(text: str, values: Mapping[str, str], silenced: Collection[str] = ()
         if dotenv_values(stream=io.StringIO(line), interpolate=False) != {name: value}:
             raise SettingError(f"{name} holds a character that .env cannot hold.")
         result = f"{result.rstrip()}\n{line}\n" if result.strip() else f"{line}\n"
+    present = dotenv_values(stream=io.StringIO(text), interpolate=False)
+    wanted = {name: value for name, value in present.items() if name not in silenced} | dict(values)
+    # The text is read back whole: a quote in a value can be the end of one that an earlier line opens.
+    if dotenv_values(stream=io.StringIO(result), interpolate=False) != wanted:
+        raise SettingError(
+            f"{', '.join(values)} cannot be set: an earlier line of .env has a quote that is not closed."
+            " Close it first."
+        )
     return result

@@ -489,7 +489,7 @@ class Delivery:
             forgets_tries: whether the channel takes the next attempt for the first, and so sends the message
                 without finding out whether an earlier attempt has arrived.
             pause_seconds: the least pause before the next attempt; 0 for one that grows with the attempts.
-                With `moved_to`, it is our own; otherwise the messenger has requested it. After a requested
+                Unless `moved_to` is set, the pause counts as requested by the messenger. After a requested
                 pause the attempt does not count, but a message older than `LONGEST_PAUSES_MS` is given up
                 after `GIVE_UP_PAUSES` of them.
             pauses: the pauses in a row that the messenger had asked for before this one.

@@ -227,7 +227,8 @@ def _on_day(
 def _times_by_day(task: ScheduledTask, until_ms: int, zone: ZoneInfo) -> Iterator[tuple[int, ...]]:
     """Yield the times of a scheduled task before `until_ms`, all of one day at once, in epoch milliseconds.
 
-    Days are those of `zone`; days without any time are left out. A day has at most `MAX_TIMES_A_DAY`.
+    Days are those of `zone`, and `until_ms` is the start of one. Days without any time are left out. A day
+    has at most `MAX_TIMES_A_DAY`.
     """
     due_ms = task.next_ms
     if due_ms is None:

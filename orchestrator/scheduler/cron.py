@@ -125,9 +125,9 @@ def checked(text: str) -> str:
     parsed = _parsed(expression)
     for field, value in zip(_FIELDS, parsed.fields, strict=True):
         field.check(value)
-    # The 30th of February passes each field alone, and every look would search all years for it. An
-    # expression without a start may be tried from any day.
-    from_day = parsed.rhythm.start or date(2024, 1, 1)
+    # The 30th of February passes each field alone, and every look would search all years for it. It may be
+    # tried from any day after the start, but not from the first of the calendar, before which is none.
+    from_day = max(parsed.rhythm.start or date.min, date(2024, 1, 1))
     if next(_wall_times(expression, datetime.combine(from_day, datetime.min.time())), None) is None:
         raise BadSchedule(f"cron: '{expression}' never comes: there is no such date.")
     words = expression.split()

@@ -6,18 +6,22 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from orchestrator.base.event_bus import EventBus
-from orchestrator.channels import discovery, registry
+from orchestrator.channels import discovery, registry, status
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.discovery import BrokenChannel, UnknownChannel
 from orchestrator.cli import channels as commands
-from orchestrator.cli import doctor
+from orchestrator.cli import doctor, doctor_checks
+from orchestrator.cli.client import Client
 from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.main import app
 from orchestrator.domain.errors import ChannelDown, ChannelRefused, SettingError
@@ -143,6 +147,36 @@ def test_a_channel_is_added_looked_at_and_removed(pigeons, home, monkeypatch, ca
     assert "The login is deleted." in capsys.readouterr().out
     assert settings.load(home.root, {}).channels == ("whatsapp",)
     assert not (home.root / "data/channels/pigeon/login").exists()
+
+
+async def test_a_channel_that_the_running_andy_does_not_use_is_not_connected(pigeons, home, monkeypatch):
+    @asynccontextmanager
+    async def running(_: Home) -> AsyncIterator[SimpleNamespace]:
+        async def report() -> dict[str, Any]:
+            return {"channels": {}}
+
+        yield SimpleNamespace(status=report)
+
+    monkeypatch.setattr(Client, "of", running)
+    pigeon = replace(discovery.find("pigeon"), status_file="data/channels/pigeon/status")
+    login = home.root / "data/channels/pigeon/login"
+    login.parent.mkdir(parents=True)
+    login.write_text("north")
+    # A host that is stopped leaves its last state in the file.
+    status.write(
+        home.root / "data/channels/pigeon/status",
+        status.ChannelStatus(state="connected", connected_since_ms=1),
+    )
+
+    row = await commands.connection_status(home, pigeon)
+
+    assert (row["account"], row["state"], row["connected_since_ms"]) == ("north", "down", None)
+    assert row["is_running"]
+    assert row["advice"] == (
+        "The running Andy does not use Pigeon: if it is switched on, stop him and start him again, else type"
+        " 'andy channels add pigeon'."
+    )
+    assert (await doctor_checks.channel(home, pigeon)).state == "note"
 
 
 def test_what_is_not_given_without_a_terminal_has_its_default_or_is_named(pigeons, home, monkeypatch, capsys):

@@ -179,3 +179,10 @@ async def test_a_summary_that_ends_in_half_a_character_reaches_the_host() -> Non
     await after_compaction({"compact_summary": "the bees are blue \ud83d"}, None, None)
 
     assert "the bees are blue ?" in host.requests[0]
+
+
+def test_a_prompt_that_the_cli_dropped_stays_so_whatever_else_it_says():
+    outcome = PromptOutcome()
+    for verdict in ({"prompt_submit_outcome": {"kind": "no_verdict"}}, {}):
+        outcome.process_message(sdk.SystemMessage(subtype="informational", data=verdict))
+    assert outcome.is_dropped

@@ -84,6 +84,7 @@ def shown(found: list[CalendarEvent]) -> list[tuple[str, str]]:
             [("11-30 09:00", "gap"), ("12-02 09:00", "gap")],
         ),
         ("DTSTART:20261130T000000Z\nSTATUS:CANCELLED\nSUMMARY:off", []),
+        ("DTSTART:20261130T000000Z\nSTATUS:Cancelled\nSUMMARY:off in another case", []),
         ("DTSTART:20250101T000000Z\nSUMMARY:over", []),
         (
             "DTSTART:20261126T140000Z\nDTEND:20261126T160000Z\nSUMMARY:under way",

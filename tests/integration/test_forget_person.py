@@ -243,6 +243,22 @@ async def test_an_archive_loses_their_messages_and_keeps_those_of_others(house: 
     )
 
 
+async def test_an_archive_keeps_answers_to_others_that_begin_like_a_short_one_to_the_person(
+    house: ForgetHouse,
+) -> None:
+    for answer in ("OK", "So be it, dear Mina"):
+        await house.harness.hear("the third time now", sender=MINA, sender_name="Mina")
+        await house.harness.answer(answer)
+    await house.harness.deliver_all()
+    archive = house.home / "groups" / FAMILY / "conversations" / "monday.md"
+    ours = "**Andy**: OK, Tuesday.\n\n**Andy**: OK\n\nOn Monday.\n\n**Andy**: "
+    archive.write_text(f"{ours}OK\n\n**Andy**: So be it, dear Mina, and so on\n\n**Andy**: OK\n")
+    await house.forget()
+    assert archive.read_text() == (
+        f"{ours}[forgotten]\n\n**Andy**: [forgotten], and so on\n\n**Andy**: [forgotten]\n"
+    )
+
+
 async def test_an_archive_of_hostile_text_is_gone_through_once_and_keeps_it(house: ForgetHouse) -> None:
     archive = house.home / "groups" / FAMILY / "conversations" / "monday.md"
     quoting = '<message sender="Jun" time="now"><quoted_message from="Mina">remember</quoted_message>'

@@ -40,6 +40,23 @@ async def test_a_chat_or_a_folder_in_any_case_is_registered_once(store_harness):
         await register(store_harness, folder="other", jid="local:family")
 
 
+async def test_one_more_chat_is_advised_for_a_taken_folder_and_not_for_a_taken_chat(store_harness):
+    await register(store_harness, folder="family")
+    with pytest.raises(AlreadyRegistered, match="'family': take it off first"):
+        await register(store_harness, folder="other", jid="local:family")
+    with pytest.raises(AlreadyRegistered, match=r"add-chat family x@g\.us"):
+        await register(store_harness, folder="family", jid="x@g.us")
+    with pytest.raises(AlreadyRegistered, match=r"registered for local:family already\.$"):
+        await register(store_harness, folder="family")
+
+
+@pytest.mark.parametrize("is_group", [True, False])
+async def test_a_registered_chat_stays_what_its_messenger_says(store_harness, is_group):
+    await store_harness.hear("hi", is_group=is_group)
+    await register(store_harness, folder="family")
+    assert await store_harness.rows("SELECT is_group FROM chats") == [{"is_group": is_group}]
+
+
 @pytest.mark.parametrize(
     ("fields", "error"),
     [

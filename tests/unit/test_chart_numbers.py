@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from orchestrator.groups.shipped_skills.chart.draw import number
+from orchestrator.groups.shipped_skills.chart.draw import WIDTH, number, svg_of
 
 
 @pytest.mark.parametrize(
@@ -17,7 +19,27 @@ from orchestrator.groups.shipped_skills.chart.draw import number
         (99.999, "100"),
         (1234.5, "1,234"),
         (120, "120"),
+        (0.002, "0.002"),
+        (0.0125, "0.0125"),
+        (-0.00007, "-7e-05"),
     ],
 )
 def test_a_number_has_no_point_without_decimals(value, text):
     assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("unit", "value"), [("minutes per day", 3), ("€" * 300, 12_000_000_000), ("", -0.0037)]
+)
+def test_no_label_of_an_axis_leaves_the_picture(unit, value):
+    svg = svg_of({"unit": unit, "labels": ["x"], "series": {"a": [value]}})
+    texts = re.findall(
+        r'<text x="([\d.]+)" [^>]*font-size="([\d.]+)" text-anchor="(start|end)">([^<]*)<', svg
+    )
+    assert len(texts) > 3
+    for x, size, anchor, words in texts:
+        # A digit of the font is 0.55 of its height wide, a wide letter about one height.
+        width = float(size) * sum(0.55 if character in "0123456789,.-" else 1 for character in words)
+        left, right = (float(x), float(x) + width) if anchor == "start" else (float(x) - width, float(x))
+        assert left >= 0, words
+        assert right <= WIDTH, words

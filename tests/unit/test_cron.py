@@ -202,6 +202,7 @@ def test_a_rhythm_that_begins_later_comes_on_its_first_day() -> None:
         ("0 18 l * *", "0 18 L * *"),
         ("0 17 * * 5l", "0 17 * * 5L"),
         ("0 8 * * 2  Every 2 weeks from 2026-11-24", "0 8 * * 2 every 2 weeks from 2026-11-24"),
+        ("0 8 * * 2 every 2 weeks from 0001-01-01", "0 8 * * 2 every 2 weeks from 0001-01-01"),
     ],
 )
 def test_a_good_expression_has_one_form(text: str, expression: str) -> None:

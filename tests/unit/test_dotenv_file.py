@@ -64,3 +64,9 @@ def test_what_cannot_be_written_is_said_and_nothing_is_left(tmp_path):
     with pytest.raises(SettingError, match="cannot be changed"):
         dotenv_file.put(tmp_path / ".env", {"A": "1"})
     assert [one.name for one in tmp_path.iterdir()] == [".env"]
+
+
+def test_a_value_that_an_unclosed_quote_before_it_would_take_in_is_refused():
+    with pytest.raises(SettingError, match=r"an earlier line of \.env has a quote that is not closed"):
+        dotenv_file.changed("A='abc\nC=1\n", {"B": "it's"})
+    assert dotenv_file.changed("A='abc\nC=1\n", {"B": "its"}) == "A='abc\nC=1\nB=its\n"

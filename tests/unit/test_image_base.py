@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import socketserver
 import tarfile
 import threading
@@ -33,9 +32,13 @@ class Engine:
     """Knows some images and answers a pull as told; `pull=None` never answers."""
 
     images: dict[str, dict[str, str]] = field(default_factory=dict)
-    pull: tuple[int, list[dict[str, Any]]] | None = (200, [{"status": "Status: Downloaded"}])
+    pull: tuple[int, list[dict[str, Any]] | bytes] | None = (200, [{"status": "Status: Downloaded"}])
     is_over: threading.Event = field(default_factory=threading.Event)
     asked: list[str] = field(default_factory=list)
+    missing_bytes: int = 0
+    """Bytes of the answer to a pull that are promised and never sent."""
+    holds_connection: bool = False
+    """Whether the connection stays open while such bytes are missing."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -63,13 +66,16 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.answer(*self.engine.pull)
 
-    def answer(self, status: int, lines: list[dict[str, Any]]) -> None:
-        body = "\r\n".join(json.dumps(line) for line in lines).encode()
+    def answer(self, status: int, lines: list[dict[str, Any]] | bytes) -> None:
+        body = lines if isinstance(lines, bytes) else "\r\n".join(json.dumps(line) for line in lines).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
+        missing_bytes = self.engine.missing_bytes if self.command == "POST" else 0
+        self.send_header("Content-Length", str(len(body) + missing_bytes))
         self.end_headers()
         self.wfile.write(body)
+        if missing_bytes and self.engine.holds_connection:
+            self.engine.is_over.wait()
 
     def log_message(self, *_: object) -> None:
         pass
@@ -167,47 +173,37 @@ def test_a_silent_registry_is_not_waited_for_without_end(
         provide(client, BaseImage.PULL)
 
 
-@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\n\r\n???"])
-def test_an_engine_that_breaks_off_or_talks_nonsense_is_not_told_as_silent(said: bytes) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            connection, _ = server.accept()
-            connection.recv(65_536)
-            connection.sendall(said)
-            connection.close()
-
-        thread = threading.Thread(target=serve, name="an engine that breaks off")
-        thread.start()
-        engine = docker.APIClient(base_url=f"tcp://127.0.0.1:{server.getsockname()[1]}", version="1.41")
-        with pytest.raises(NoBaseImage, match="no usable answer from the engine"):
-            list(image_base._pull_events(engine))
-        engine.close()
-        thread.join()
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((200, b'{"status'), "engine's answer cannot be read"),
+        ((500, b"<h1>Bad gateway</h1>"), "the container engine answers 500"),
+        ((500, b"{}"), "the container engine answers 500"),
+    ],
+)
+def test_a_damaged_answer_to_a_pull_is_named(
+    client: docker.APIClient, engine: Engine, answer: tuple[int, bytes], reason: str
+) -> None:
+    engine.pull = answer
+    with pytest.raises(NoBaseImage, match=rf"{reason}.*--base debian"):
+        provide(client, BaseImage.PULL)
 
 
-def test_a_registry_that_falls_silent_in_the_middle_is_told_as_silent(
-    monkeypatch: pytest.MonkeyPatch,
+def test_an_engine_that_closes_the_connection_is_not_called_silent(
+    client: docker.APIClient, engine: Engine
+) -> None:
+    engine.missing_bytes = 10
+    with pytest.raises(NoBaseImage, match="the connection to the container engine broke"):
+        provide(client, BaseImage.PULL)
+
+
+def test_a_registry_that_falls_silent_in_the_middle_is_called_silent(
+    client: docker.APIClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(image_base, "PULL_SILENCE_SECONDS", 0.1)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        is_over = threading.Event()
-
-        def serve() -> None:
-            connection, _ = server.accept()
-            connection.recv(65_536)
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}\r\n")
-            is_over.wait()
-            connection.close()
-
-        thread = threading.Thread(target=serve, name="an engine that falls silent")
-        thread.start()
-        engine = docker.APIClient(base_url=f"tcp://127.0.0.1:{server.getsockname()[1]}", version="1.41")
-        with pytest.raises(NoBaseImage, match="no word from it"):
-            list(image_base._pull_events(engine))
-        is_over.set()
-        engine.close()
-        thread.join()
+    engine.missing_bytes, engine.holds_connection = 10, True
+    with pytest.raises(NoBaseImage, match="no word from it"):
+        provide(client, BaseImage.PULL)
 
 
 def test_debian_without_debootstrap_names_the_package(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import tarfile
@@ -117,6 +118,22 @@ def test_an_authority_that_cannot_be_read_is_named_with_the_fix(
         return read(path)
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(ImageNotBuilt, match=r"ours\.crt.*cannot be read.*readable"):
+        unpacked(project, tmp_path / "authorities")
+
+
+def test_an_authority_in_a_folder_that_cannot_be_entered_is_named_with_the_fix(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "authorities" / "ours.crt", "ours")
+    stat = Path.stat
+
+    def refuse(path: Path, **more: bool) -> os.stat_result:
+        if path.name == "ours.crt":
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **more)
+
+    monkeypatch.setattr(Path, "stat", refuse)
     with pytest.raises(ImageNotBuilt, match=r"ours\.crt.*cannot be read.*readable"):
         unpacked(project, tmp_path / "authorities")
 

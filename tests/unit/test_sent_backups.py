@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -17,3 +19,33 @@ def test_a_sent_backup_that_cannot_be_stored_is_refused_with_the_reason(tmp_path
     folder.write_text("no folder")
     with pytest.raises(BackupError, match="cannot be kept"):
         _store_backup(io.BytesIO(b"\x1f\x8b"), folder, "mine.tar.gz")
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_sent_backup_replaces_none_that_another_page_stored_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    other = tmp_path / "mine.tar.gz"
+    link, rename = os.link, Path.rename
+
+    def store_other() -> None:
+        if not other.exists():
+            other.write_bytes(b"the other")
+
+    def link_later(source: Path, target: Path) -> None:
+        store_other()
+        if not has_links:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        link(source, target)
+
+    def rename_later(source: Path, target: Path) -> Path:
+        store_other()
+        return rename(source, target)
+
+    monkeypatch.setattr(os, "link", link_later)
+    monkeypatch.setattr(Path, "rename", rename_later)
+    assert _store_backup(io.BytesIO(b"new"), tmp_path, "mine.tar.gz") == "mine-1.tar.gz"
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        "mine.tar.gz": b"the other",
+        "mine-1.tar.gz": b"new",
+    }

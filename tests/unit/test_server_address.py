@@ -34,6 +34,12 @@ def test_an_address_gets_its_scheme_and_loses_what_is_around_it(typed, address):
         "https://matrix..org",
         f"https://{'a' * 64}.example",
         "https://me@matrix.org",
+        "https://:secret@matrix.org",
+        "https://matrix.org#room",
+        "https://exa mple.org",
+        "https://exa\nmple.org",
+        "https://matrix.org/a path",
+        'https://exa"mple.org',
         "",
     ],
 )

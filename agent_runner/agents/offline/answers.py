@@ -122,7 +122,8 @@ def _with_time(request: ParsedRequest, text: str, context: RequestContext) -> Pa
     such as `9`, so that the half of the day can be asked about.
     """
     answer = _without_frame(_without_frame(text))  # twice for `make it in the evening`
-    # A reminder is never offered for words that begin with "no", "move" or "I"; they are no time either.
+    # The pattern is that of words for which no reminder is offered. They begin with "no", "move" or "I", so
+    # they are no time either.
     if PATTERNS["no_offer"].match(answer):
         return None
     if request.slot("unsure"):  # the time that the message had was not understood at all
@@ -281,15 +282,20 @@ def _means(words: str, choice: times.Reading, context: RequestContext) -> bool:
 def joined_time(before: str, words: str, context: RequestContext) -> str:
     """Return one time in words, made of an earlier time (`before`) and of new `words`.
 
-    So `next Friday` and `9am` give `next Friday 9am`; `Friday at 9` and `10am` give `Friday 10am`. Empty if
-    none of the texts that are tried (`_combinations`) is a time. Else the first of the best kind is returned:
-    one that can mean any of several days, which are then asked about; else a complete time; else one that
-    leaves open only the half of the day; else a day without a time of day; else one for every month; else the
-    new words alone.
+    So `next Friday` and `9am` give `next Friday 9am`; `Friday at 9` and `10am` give `Friday 10am`. Several
+    texts are tried (`_combinations`), and the first of the best kind is returned. The kinds, best first:
 
-    A new time of day never replaces a day. A new weekday replaces only the wrong weekday of a date, not the
-    date. If they do not go together, a text with both is returned, which is refused when it is read, so that
-    the person is asked.
+    - a text that can mean any of several days, which are then asked about
+    - a complete time
+    - a time that leaves open only the half of the day
+    - a day without a time of day
+    - a text with `of every month`
+
+    If there is none of these, the new words alone are returned; if they are a time of day, a text with a day
+    that is refused when it is read, so that the person is asked. Empty if none of the texts is a time at all.
+
+    A new time of day never replaces a day: it is put beside words that may name one (`_may_lose_day`). A new
+    weekday replaces the wrong weekday of a date, not the date (`_with_new_weekday`).
     """
     words = f"at {words}" if re.fullmatch(r"\d{1,2}", words) else words
     if PATTERNS["midnight"].fullmatch(words) and _may_name_later_day(before, context):
@@ -388,11 +394,13 @@ def _in_month_asked_about(before: str, words: str, context: RequestContext) -> s
 def _with_new_weekday(before: str, words: str, context: RequestContext) -> str:
     """Return the earlier time `before` with `words` in place of its weekday, which does not fit its date.
 
-    So `Monday 12 March` with `Thursday` becomes `Thursday 12 March`; if that weekday does not fit either, the
-    result is refused when it is read. A time of day in `words` replaces the one of the earlier time. Empty if
-    the earlier time has no such weekday, or if `words` name none, or more than a weekday and a time of day;
-    also if `words` do not fit the date, but name a day of their own: with a time of day, or with the same
-    weekday again.
+    So `Monday 12 March` with `Thursday` becomes `Thursday 12 March`. A time of day in `words` replaces the
+    one of the earlier time. Empty if the earlier time has no such weekday, or if `words` name none, or more
+    than a weekday and a time of day.
+
+    If the new weekday does not fit the date either, the result is a text that is refused when it is read. But
+    it is empty if `words` also have a time of day, or repeat the wrong weekday: then they name another day
+    than the date.
     """
     earlier = context.read_time(before)
     if not (isinstance(earlier, TimeRefusal) and earlier.reason is Reason.WRONG_WEEKDAY):
@@ -407,7 +415,7 @@ def _with_new_weekday(before: str, words: str, context: RequestContext) -> str:
         for start in range(len(parts))
         if _part_names(" ".join(parts[start : start + length])) == {"weekday"}
     ]
-    # The last form, which is no time, is asked about.
+    # If no form is a time, both texts together are none either, so the time is asked about.
     form = next((form for form in forms if not _is_no_time(context.read_time(form))), f"{before} {words}")
     is_own_day = _part_names(words) != {"weekday"} or _weekday(words) in map(_weekday, before.split())
     return "" if is_own_day and isinstance(context.read_time(form), TimeRefusal) else form

@@ -119,13 +119,14 @@ class Lists(RequestHandler):
     def _find_list(self) -> str:
         """Return the name of the list that the request is about; empty if the person has to be asked.
 
-        If the request names none, it is the list that has the entry, else the one last referred to, else the
-        only one besides the to-dos, else the to-dos. With the slot `it` it is the one last referred to, or
-        one of those after that, whatever else the request names.
+        If the request names none, it is the list that has the entry which the request names, else the list
+        last referred to, else the only list besides the to-dos, else the to-dos. With the slot `it` ("put it
+        on the list") a list or entry that the request names does not count: it is the list last referred to,
+        else the only one, else the to-dos.
 
-        For new entries, a list in their own words (`_take_name`) comes first, and the name is empty instead
-        of the to-dos at the end. Everyday goods in Korean are put on the shopping list, if there is one,
-        instead of the to-dos.
+        New entries never go to the to-dos by default: the name is empty then. If the words of new entries
+        name a list (`_take_name`), it is that one. Everyday goods in Korean are put on the shopping list, if
+        there is one, instead of the to-dos.
 
         Raises `AnswerNow` to ask what is meant.
         """

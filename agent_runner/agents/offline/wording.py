@@ -477,7 +477,8 @@ def _between_days(body: str, language: Language) -> ParsedRequest | None:
 
     Its time is that of the first day; the slot `last` names the last one, and the flag `each` is set for
     words such as `every day`. If the days may belong to the text instead, `trouble` is `unsure`. None if
-    `body` names no such days, or if the first of them is not the only day of a clear time.
+    `body` names no such days; also if, with the first day alone in their place, it is not understood without
+    trouble, or if its time lacks that day or names another one, too.
     """
     match = PATTERNS[f"days_{language.value}"].search(body)
     if match is None:

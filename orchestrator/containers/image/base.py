@@ -18,6 +18,7 @@ from orchestrator.domain.errors import NoBaseImage
 
 if TYPE_CHECKING:
     import docker
+    import requests
 
 PYTHON_IMAGE = "python:3.13-slim-bookworm"
 """The base from a registry. `make pin` adds the digest of the checked image to the name."""
@@ -122,7 +123,8 @@ def _pull_events(client: docker.APIClient) -> Iterator[dict[str, Any]]:
     docker-py's own call is not used, because it has no time limit for a registry that does not answer.
 
     Raises:
-        NoBaseImage: the engine refuses or breaks off, or the registry does not answer.
+        NoBaseImage: the engine refuses, its answer breaks off or cannot be read, or the registry does not
+            answer.
     """
     from docker.auth import get_config_header
     from requests import RequestException, Timeout
@@ -141,14 +143,23 @@ def _pull_events(client: docker.APIClient) -> Iterator[dict[str, Any]]:
             timeout=PULL_SILENCE_SECONDS,
         ) as response:
             if not response.ok:
-                raise _pull_error(response.json()["message"])
+                raise _pull_error(_refusal(response))
             yield from (json.loads(line) for line in response.iter_lines() if line.strip())
     except RequestException as error:
-        # In the middle of an answer, silence is raised as an error of the connection.
-        is_silent = isinstance(error, Timeout) or isinstance(next(iter(error.args), None), ReadTimeoutError)
-        seconds = f"{PULL_SILENCE_SECONDS:.0f} s"
-        reason = f"no word from it for {seconds}" if is_silent else "no usable answer from the engine"
-        raise _pull_error(reason) from error
+        # requests gives a silence in the middle of an answer no error of its own.
+        if isinstance(error, Timeout) or any(isinstance(cause, ReadTimeoutError) for cause in error.args):
+            raise _pull_error(f"no word from it for {PULL_SILENCE_SECONDS:.0f} s") from error
+        raise _pull_error("the connection to the container engine broke") from error
+    except ValueError as error:
+        raise _pull_error("the container engine's answer cannot be read") from error
+
+
+def _refusal(response: requests.Response) -> str:
+    """Return the engine's message about a request that it refused; its status if there is no message."""
+    try:
+        return str(response.json()["message"])
+    except (ValueError, LookupError, TypeError):
+        return f"the container engine answers {response.status_code}"
 
 
 def _pull_error(reason: str) -> NoBaseImage:

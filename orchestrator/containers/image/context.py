@@ -89,7 +89,11 @@ def build_context(sources: ImageSources, authorities: Path = HOST_AUTHORITIES) -
     """
     files = sources.files()
     for path in authorities.rglob("*.crt"):
-        if path.is_file():  # False for a link to a removed file, which this machine ignores, too
+        try:
+            is_file = path.is_file()  # False for a link to a removed file, which this machine ignores, too
+        except OSError as error:  # a link into a folder that this user cannot enter
+            raise _unreadable(path, error) from error
+        if is_file:
             files[f"{HOST_CERTIFICATES}/{path.relative_to(authorities).as_posix()}"] = path
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
@@ -139,7 +143,12 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ImageNotBuilt(
-            f"{path}, which belongs into the image, cannot be read ({error.strerror}): make it readable,"
-            " or remove it."
-        ) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> ImageNotBuilt:
+    """Return the error for a file of the build context that cannot be read, with the fix."""
+    return ImageNotBuilt(
+        f"{path}, which belongs into the image, cannot be read ({error.strerror}): make it readable,"
+        " or remove it."
+    )

@@ -404,7 +404,7 @@ async def _check_not_repeated(
     rows = await board_notifications.alike(
         ctx.tx, ctx.folder, request.type, task_id=request.task_id, question_id=request.question_id
     )
-    # A cancel by the host says nothing about the wishes of people, so it blocks no new notification.
+    # A cancel by the rules says nothing about the wishes of people, so it blocks no new notification.
     counted_rows = [row for row in rows if row.id != ignored_id and not _is_cancelled_by_rules(row)]
     duplicate = dedupe.duplicate_of(
         request, counted_rows, is_automatic=ctx.caller.is_automatic, now_ms=ctx.now_ms

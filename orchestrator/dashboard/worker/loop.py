@@ -369,9 +369,9 @@ class WorkerLoop:
         """Record that a model has judged a dashboard in a turn that ended well.
 
         Answers that the model was shown count as read, unless they were replaced since. A digest of what
-        counts as judged is stored: of the dashboard as it is now, but, if others changed a task during the
-        turn, as the model was shown it; and of the cases that the model was asked about. Return the details
-        for the record of the turn.
+        counts as judged is stored. That is the dashboard as it is now or, if others changed a task during the
+        turn, as the model was shown it; in both cases with the cases that the model was asked about. Return
+        the details for the record of the turn.
         """
         now_ms = self._clock.now_ms()
         for question_id in await worker_cycles.shown_answers(tx, ended.turn_id):

@@ -208,12 +208,12 @@ class Failover:
     async def _test_and_record(self, service: str, suspected_model: str | None) -> None:
         """Send the host's own request to a service, and record by the answer whether the service is down.
 
-        The owner is notified of a service that is down, of an unknown model that a turn has met, or of a
-        service that answers the host though a turn got no answer. An error that only concerns the request
-        counts as an answer.
+        An error that only concerns the request counts as an answer. An answer that is only slow changes
+        nothing. The owner is notified if the host gets an answer where a turn got none, be it from another
+        model of the service; else of an unknown model that a turn has met, or of a service that is down.
 
-        `suspected_model` is the model that failed for a turn. With None, the model is requested that failed
-        when the host last tested the service, or else any. An answer that is only slow changes nothing.
+        `suspected_model` is the model that failed for a turn. If it is None, the request is for the model
+        that failed in the last test of the service, or for any if none did.
         """
         model = suspected_model or self._failed_models.get(service)
         answered = await self._probe(service, model)

@@ -329,7 +329,7 @@ async def questions_in_groups(tx: Tx, *, only_running: bool) -> dict[TurnId, Mes
     """Map each turn in a group chat that was started and has not ended to the last message it answers.
 
     With `only_running`, only turns that run now are included, else also those that wait for another attempt.
-    Messages of programs that came through a hook are left out.
+    A turn whose last message came from a program, through a hook, is left out, even if people asked before.
     """
     # The caller shows a reaction under these messages from the start of their turns on, so turns that were
     # never started are left out.

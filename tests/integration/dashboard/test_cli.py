@@ -116,6 +116,8 @@ def test_a_dashboard_is_shown_listed_answered_and_kept_up(andy: AndyProcess, tmp
     assert (again.returncode, again.stdout.strip()) == (0, "Nothing new was in them.")
     assert "stay as they are" in again.stderr
     assert said(andy, "dashboard", "import", str(tmp_path / "out"), "--replace").startswith("1 task,")
+    none = files(tmp_path / "none", tasks=[], questions=[], notifications=[])
+    assert said(andy, "dashboard", "import", str(none), "--replace") == "The dashboard is empty now.\n"
     assert said(andy, "dashboard", "history").strip() == "The history is empty."
 
 

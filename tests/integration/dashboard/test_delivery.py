@@ -59,7 +59,7 @@ async def test_at_01_a_notification_is_told_at_its_time_word_for_word(harness):
 async def test_a_notification_mentions_who_asked_for_it_or_else_for_its_task(harness, changed):
     store_harness = harness.harness
     harness.channel.features = frozenset({Feature.MENTIONS})
-    await store_harness.hear("@Andy remind me", sender="local:bob", sender_name="Bob")
+    await store_harness.hear("@Andy remind me", sender="local:bob", sender_name="Bob", is_group=True)
     turn = await store_harness.answer("I will.")
     async with store_harness.database.transaction() as tx:
         await tx.execute("DELETE FROM outbox")

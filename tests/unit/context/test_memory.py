@@ -77,6 +77,9 @@ def test_c_8_after_a_crash_between_the_two_files_the_workflow_is_right():
     moved = repaired("plan_002", "task_005")
 
     assert (moved.active_plan_id, moved.active_task_id, moved.note) == ("plan_001", None, None)
+    # Each plan numbers its tasks from 1: the same number in another plan is another task.
+    renumbered = repaired("plan_002", "task_001")
+    assert (renumbered.active_plan_id, renumbered.active_task_id) == ("plan_001", None)
     begun = repaired(None, None)
     assert (begun.active_plan_id, begun.note) == ("plan_001", None)
 

@@ -84,22 +84,25 @@ def checked(chart: dict[str, Any]) -> tuple[list[str], dict[str, list[float]]]:
     return [str(label) for label in labels], series
 
 
-def text(x: float, y: float, words: str, *, size: int = 20, anchor: str = "middle") -> str:
+def text(x: float, y: float, words: str, *, size: float = 20, anchor: str = "middle") -> str:
     """Return words as an SVG element.
 
     `x` and `y` are the position in pixels of its `anchor`: the "start", "middle" or "end" of the words.
     `size` is the height of the font in pixels.
     """
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(words)}</text>'
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:.4g}" text-anchor="{anchor}">{escape(words)}</text>'
+    )
 
 
 def number(value: float) -> str:
-    """Return a number with commas between thousands: whole from 100 on, else with two decimals at most."""
-    return (
-        f"{value:,.0f}"
-        if abs(value) >= 100 or value == int(value)
-        else f"{value:,.2f}".rstrip("0").rstrip(".")
-    )
+    """Return a number with commas between thousands: whole from 100 on, else with two decimals at most.
+
+    Below 1 it has three significant digits at most, so that a share such as 0.002 is not 0.
+    """
+    if abs(value) >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) < 1 else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def scale(series: dict[str, list[float]]) -> tuple[float, float, float]:
@@ -121,22 +124,25 @@ def scale(series: dict[str, list[float]]) -> tuple[float, float, float]:
 def axes(labels: list[str], series: dict[str, list[float]], unit: str) -> tuple[str, float, float]:
     """Return the SVG of grid, labels and legend, the value at the bottom, and the pixels for a value of 1.
 
-    `unit` is the name of the values' unit, which is written above the axis; it may be empty.
+    `unit` is the name of the values' unit, whose first 50 characters are written above the axis; it may be
+    empty.
     """
     low, high, step = scale(series)
     factor = (BOTTOM - TOP) / (high - low)
     parts = []
-    for index in range(round((high - low) / step) + 1):
-        value = low + index * step
+    values = [low + index * step for index in range(round((high - low) / step) + 1)]
+    # A digit is a little more than half as wide as high: long numbers are written smaller, to fit.
+    size = min(16, (LEFT - 8) / (0.6 * max(len(number(value)) for value in values)))
+    for value in values:
         y = BOTTOM - (value - low) * factor
         parts.append(f'<line x1="{LEFT}" x2="{RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
-        parts.append(text(LEFT - 8, y + 6, number(value), size=16, anchor="end"))
+        parts.append(text(LEFT - 8, y + 6, number(value), size=size, anchor="end"))
     every = max(1, math.ceil(len(labels) / 12))  # no more than 12 labels are written
     for index, label in enumerate(labels):
         if index % every == 0:
             parts.append(text(centre(index, labels), BOTTOM + 28, label[:14], size=16))
     if unit:
-        parts.append(text(LEFT, TOP - 20, unit, size=16, anchor="end"))
+        parts.append(text(8, TOP - 20, unit[:50], size=16, anchor="start"))
     return "".join(parts) + legend(series), low, factor
 
 

@@ -201,14 +201,27 @@ def _store_backup(body: BinaryIO, folder: Path, sent_name: str) -> str:
         # Such as `mine.tar.gz`, then `mine-1.tar.gz`, then `mine-2.tar.gz`.
         endings = itertools.chain([""], (f"-{number}" for number in itertools.count(1)))
         names = (f"{stem}{ending}.tar.gz" for ending in endings)
-        name = next(name for name in names if not os.path.lexists(folder / name))
-        partial.rename(folder / name)
+        name = next(name for name in names if _gives_name(partial, folder / name))
     except OSError as error:
         raise BackupError(f"It cannot be kept ({error.strerror}): make room, then send it again.") from error
     finally:
         with suppress(OSError):  # a read-only disk refuses also to remove what does not exist
             partial.unlink()
     return name
+
+
+def _gives_name(partial: Path, target: Path) -> bool:
+    """Give a written file its name `target`; return False if that exists. Blocks. Raises `OSError`."""
+    try:
+        # A link, unlike a rename, never replaces a file that another page has stored meanwhile.
+        os.link(partial, target)
+    except FileExistsError:
+        return False
+    except OSError:  # the file system has no hard links
+        if os.path.lexists(target):
+            return False
+        partial.rename(target)
+    return True
 
 
 async def show_restore(view: View) -> Response:
