@@ -223,8 +223,8 @@ class ParsingProcess:
         """Run a job in a child process, and charge the processor time that it used to the group.
 
         Return the job's result as a JSON object and bytes. Real time is not charged, because a busy machine
-        is not the group's fault. Only if the child process fails, the real time is charged, but no more than
-        the processor time that one body may use.
+        is not the group's fault. Only if the child process does not answer, the real time is charged, but no
+        more than the processor time that one body may use.
 
         Raises `ProxyRefused` if the job refuses the body, or the child process fails or takes too long.
         """
@@ -244,6 +244,8 @@ class ParsingProcess:
                     # Not the body's fault: the machine is so busy that the child has not used up its
                     # processor time yet, or it can start no process now. Clients send the request again.
                     raise ProxyRefused(error_responses.NOT_READ) from error
+                # The child has ended without an answer, or with a broken one: the system kills it when it
+                # has used its processor time.
                 raise ProxyRefused(error_responses.malformed("it could not be read in time")) from error
         group.work.take(answer["ms"])  # the processor time, as the child has measured it
         if (refusal := answer.get("refusal")) is not None:

@@ -122,24 +122,25 @@ async def hasten_rules(tx: Tx) -> None:
 
     The rules are code that looks over a dashboard without a model, and adds notifications. A deadline with a
     time of day may need one a day before, two hours before, and at its time; a deadline of a whole day may
-    need one a day before its start, at its start, and 25 hours after it: by then the day is over, also where
-    the clocks changed. A run that is due earlier is not changed.
+    need one a day before its start, at its start, and 25 hours after its start: by then the day is over, also
+    where the clocks changed. A run that is due earlier is not changed.
     """
-    # `lead` has the milliseconds after a deadline at which a notification may be needed, and for which kind
-    # of deadline: with a time of day (TRUE), of a whole day (FALSE), or both (NULL). The bounds on the
+    # `due` has the times at which a notification may be needed, as milliseconds after the deadline (before
+    # it if negative: 24 h and 2 h; after it 25 h), and for which kind of deadline: with a time of day
+    # (TRUE), of a whole day (FALSE), whose time is the start of the day, or both (NULL). The bounds on the
     # deadline keep the join to tasks near enough to matter: 25 h back, 24 h ahead.
     await tx.execute(
         """
         UPDATE dashboards SET rules_next_ms = near.at FROM (
-            SELECT d.group_folder, min(t.deadline_ms + lead.ms) AS at
+            SELECT d.group_folder, min(t.deadline_ms + due.ms) AS at
             FROM dashboards d
             JOIN dashboard_tasks t ON t.group_folder = d.group_folder AND t.archived_ms IS NULL
                 AND t.status IN ('active', 'someday')
                 AND t.deadline_ms BETWEEN d.rules_last_ms - 90000000 AND d.rules_next_ms + 86400000
             JOIN (SELECT -86400000 AS ms, NULL AS is_timed UNION ALL SELECT 0, NULL
-                  UNION ALL SELECT -7200000, TRUE UNION ALL SELECT 90000000, FALSE) AS lead
-                ON lead.is_timed IS NULL OR lead.is_timed = (t.deadline_date IS NULL)
-            WHERE t.deadline_ms + lead.ms > d.rules_last_ms AND t.deadline_ms + lead.ms < d.rules_next_ms
+                  UNION ALL SELECT -7200000, TRUE UNION ALL SELECT 90000000, FALSE) AS due
+                ON due.is_timed IS NULL OR due.is_timed = (t.deadline_date IS NULL)
+            WHERE t.deadline_ms + due.ms > d.rules_last_ms AND t.deadline_ms + due.ms < d.rules_next_ms
             GROUP BY d.group_folder
         ) AS near WHERE near.group_folder = dashboards.group_folder
         """

@@ -236,7 +236,7 @@ async def _turn(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> Turn
 
 async def _runs(source: ApiSource, query: GroupPageQuery, _: Mapping[str, str]) -> RowPage[RunView]:
     """Read a page of runs, the newest first."""
-    limit = query.limit + 1
+    limit = query.limit + 1  # one more shows whether another page follows
     rows = await source.read(lambda tx: run_rows(tx, query.group, limit=limit, before_number=query.cursor))
     return _newest_first_page(rows, query, lambda row: row["number"])
 
