@@ -221,7 +221,8 @@ async def end(
     """Record the end of a cycle of a loop, except for the time of the next one.
 
     `auto_ms` is the sleep that applies next time if the agent chooses none, `soonest_streak` the number of
-    cycles in a row that wanted the soonest waking ("now"). `is_noop` says that the agent did nothing in the cycle.
+    cycles in a row that wanted the soonest waking ("now"). `is_noop` says that the agent did nothing in this
+    one.
     """
     await tx.execute(
         """
