@@ -19,7 +19,7 @@ from agent_runner.agents.offline.reading import MAX_CHARS, begins_request, parse
 from agent_runner.agents.offline.wording import after_time, entries, reminders, without_time
 from agent_runner.checklists import TODO
 from agent_runner.wire import times
-from agent_runner.wire.times import DateOnly, Instant, MonthDay, Reason, Recurrence, TimeRefusal
+from agent_runner.wire.times import DateOnly, Instant, MonthDay, Reason, TimeRefusal
 
 MAX_NAME_CHARS = 40
 MAX_NAME_WORDS = 3
@@ -153,8 +153,8 @@ def _with_sure_time(request: ParsedRequest, answer: str, context: RequestContext
     # The parts of the answer's time besides the time of day, such as a day of the week.
     date_parts = lead.parts.written().keys() - {"clock", "half"} if lead is not None else set()
     old_time = request.slot("what")[len(what) :]  # `without_time` cuts words off the end only
-    # Beside a day, `midnight` is only a time of day.
-    if day_in_text and PATTERNS["midnight"].fullmatch(answer):
+    # Beside a day, `midnight` and `half past midnight` are only times of day.
+    if day_in_text and _minutes_past_midnight(answer) is not None:
         date_parts = set()
     # The answer names a day itself, or the words of the old time have a span such as "60 minutes", which may
     # be part of the text: cut off only the words that the answer repeats.
@@ -274,7 +274,7 @@ def _means(words: str, choice: times.Reading, context: RequestContext) -> bool:
         return False
     # A time of day alone is read as the next one, which may be on another day than the choice: so only the
     # times of day are compared.
-    is_clock = _is_clock(words) or PATTERNS["midnight"].fullmatch(words) is not None
+    is_clock = _is_clock(words) or _minutes_past_midnight(words) is not None
     return parsed_time.at == at or (is_clock and parsed_time.at.time() == at.time())
 
 
@@ -292,10 +292,11 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
     the person is asked.
     """
     words = f"at {words}" if re.fullmatch(r"\d{1,2}", words) else words
-    if PATTERNS["midnight"].fullmatch(words) and _may_name_later_day(before, context):
+    minutes = _minutes_past_midnight(words)
+    if minutes is not None and _may_name_later_day(before, context):
         # `midnight` alone is the next one. For one day, "12 at night" makes the agent ask whether its start
         # or its end is meant; a repeating reminder comes at the start.
-        words = "at 0:00" if _repeats(before, context) else "at 12 at night"
+        words = f"at 12:{minutes:02} at night"
     words = _in_month_asked_about(before, words, context)
     if _may_lose_day(before, words):
         return f"{before} {words}"  # this is not read as a time, so the time is asked about again
@@ -343,13 +344,6 @@ def bare_clock(answer: str) -> str:
         return ""
     hour, minute = divmod(clock.hour * 60 + clock.minute - clock.minutes_before, 60)
     return f"{hour or NOON}:{minute:02}" if minute else str(hour or NOON)
-
-
-def _repeats(text: str, context: RequestContext) -> bool:
-    """Return whether the words of a time, perhaps without a time of day, name a repetition: `on mondays`."""
-    forms = [f"{form} at 0:00" for form in (text, *_without_clock(text))]
-    is_read_so = any(isinstance(context.read_time(form), Recurrence) for form in forms)
-    return is_read_so or PATTERNS["repeats"].search(text) is not None
 
 
 def _may_lose_day(before: str, words: str) -> bool:
@@ -433,6 +427,16 @@ def _is_clock(words: str) -> bool:
     return bool(names := _part_names(words)) and names <= {"clock", "half"}
 
 
+def _minutes_past_midnight(words: str) -> int | None:
+    """Return the minutes past the next midnight that words name: 30 for `half past midnight`.
+
+    None for any other words, also for minutes before it, which are of the day that ends with it.
+    """
+    lead = times.leading(words)
+    clock = lead.parts.clock if lead is not None and lead.end == len(words) else None
+    return clock.minute if clock is not None and clock.is_to_come else None
+
+
 def _names_week(words: str) -> bool:
     """Return whether a time has a weekday of a certain week, such as `Thursday next week`."""
     lead = times.leading(words)
@@ -510,7 +514,7 @@ def _without_clock(text: str) -> list[str]:
         " ".join([*words[:start], *words[end:]])
         for start in range(len(words))
         for end in range(start + 1, len(words) + 1)
-        if _is_clock(cut := " ".join(words[start:end])) or PATTERNS["midnight"].fullmatch(cut)
+        if _is_clock(cut := " ".join(words[start:end])) or _minutes_past_midnight(cut) is not None
     ]
 
 

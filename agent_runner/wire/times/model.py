@@ -345,7 +345,8 @@ class ClockTime:
 
     `is_bare` marks an hour that may be in either half of the day. `minutes_before` are subtracted (`quarter
     to nine`). `offset` is the named offset from UTC, or zone; for an offset that does not exist, it is the
-    reason to refuse the time.
+    reason to refuse the time. `is_to_come` marks the midnight after today, or minutes past it, which has its
+    day with it.
     """
 
     hour: int
@@ -354,6 +355,7 @@ class ClockTime:
     half: Half | None = None
     is_bare: bool = False
     minutes_before: int = 0
+    is_to_come: bool = False
     offset: timezone | NamedZone | Reason | None = None
 
 
@@ -472,9 +474,14 @@ class Parts:
         """Return these parts and those of `other` combined; None if both name the same one or do not fit."""
         own, others = self.written(), other.written()
         both = {*own, *others}
-        if len(both) < len(own) + len(others) or not _fit_together(both):
+        if len(both) < len(own) + len(others):
             return None
-        joined = replace(self, **others)  # type: ignore[arg-type] # the names and types are those of the fields
+        joined = Parts(**own, **others)  # type: ignore[arg-type] # the names and types are those of the fields
+        if joined.repeat is not None and joined.clock is not None and joined.clock.is_to_come:
+            # Midnight is that of each day then, not the one after today.
+            joined = replace(joined, day=None)
+        if not _fit_together({*joined.written()}):
+            return None
         if joined.either is not None:  # ambiguous: at least one of its meanings has to fit the other parts
             return joined if joined.meanings() else None
         # A time of day fits a span or an interval only if that counts whole days.

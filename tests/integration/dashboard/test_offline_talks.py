@@ -1527,6 +1527,41 @@ TALKS = {
         At what time?
         > midnight
         at 00:00: swim.
+        > remind me every day to rest
+        At what time?
+        > half past midnight
+        I'll remind you every day at 00:30: rest.
+        > remind me on weekdays at midnight to sleep
+        I'll remind you every weekday at 00:00: sleep.
+        > 매일 밤 12시에 자라고 알려줘
+        매일 00:00에 알려드릴게요: 자기.
+        > remind me on Friday to lock up
+        At what time on Fri 2026-02-13?
+        > half past midnight
+        That can mean several times: Fri 2026-02-13 00:30 or Sat 2026-02-14 00:30. Which one?
+    """,
+    "a quarter to twelve may be before noon or before midnight": """
+        > remind me on Friday at 12 to feed the cat
+        > quarter to
+        Morning or evening? Fri 2026-02-13 11:45 or Fri 2026-02-13 23:45
+        > evening
+        I'll remind you on Fri 2026-02-13 23:45: feed the cat (reminder 1).
+        > remind me tonight at quarter to twelve to feed the dog
+        I'll remind you on Mon 2026-02-09 23:45: feed the dog (reminder 2).
+    """,
+    "any span before an event counts whole": """
+        > remind me half an hour before the meeting at 3pm
+        I'll remind you on Mon 2026-02-09 14:30: the meeting (reminder 1).
+        > remind me 1 hour 30 minutes before the exam at 3pm
+        I'll remind you on Mon 2026-02-09 13:30: the exam (reminder 2).
+        > remind me to bring slides an hour and a half before the talk tomorrow at 3pm
+        I'll remind you on Tue 2026-02-10 13:30: bring slides (reminder 3).
+        > remind me tomorrow a quarter of an hour before the call at 3pm
+        I'll remind you on Tue 2026-02-10 14:45: the call (reminder 4).
+        > remind me to call mum before the party at 3pm
+        I'll remind you on Mon 2026-02-09 15:00: call mum before the party (reminder 5).
+        > remind me at 9am an hour before the show at 3pm
+        not: 14:00
     """,
     "a deadline is moved of a task whose title has the word for it": """
         > add a task plan to move house
