@@ -80,6 +80,17 @@ async def of_ref(tx: Tx, channel_ref: str) -> Poll | None:
     return await _first(tx, "channel_ref = ?", channel_ref)
 
 
+async def of_vote(tx: Tx, folder: Folder, vote_id: MessageId, *, voter: str) -> Poll | None:
+    """Return the poll of a group in which the newest vote of `voter` is the message `vote_id`, or None."""
+    return await _first(
+        tx,
+        "group_folder = ? AND id IN (SELECT poll_id FROM poll_votes WHERE vote_id = ? AND voter = ?)",
+        folder,
+        vote_id,
+        voter,
+    )
+
+
 async def ended_in(tx: Tx, turn_id: TurnId) -> list[Poll]:
     """Return the ended polls whose results the agent reports in this turn."""
     return await _MAPPER.fetch_all(tx, "SELECT * FROM polls WHERE end_turn = ? ORDER BY id", (turn_id,))
