@@ -415,8 +415,8 @@ class Intake:
             return await self._store(tx, message, group, asker)
         if message.deletes is not None:
             # The deleted message may have been a vote in a poll, which then no longer counts.
-            for voter in await people.addresses_of(tx, message.sender):
-                await polls.take_back(tx, group.folder, message.deletes, voter=voter)
+            voters = None if message.is_moderated else await people.addresses_of(tx, message.sender)
+            await polls.take_back(tx, message.chat_jid, message.deletes, voters=voters)
             return _accepted_as(await amendments.delete(tx, message, now_ms=self._clock.now_ms()))
         voted = await self._take_vote(tx, message, group, asker)
         if voted is not None:

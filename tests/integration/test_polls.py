@@ -382,6 +382,9 @@ async def test_a_vote_that_is_deleted_in_the_messenger_is_taken_back(family: Pol
     assert (await family.store.rows("SELECT chosen_json FROM poll_votes"))[0]["chosen_json"] == "[0]"
     await family.store.hear("", deletes=MessageId("V1"))
     assert (await family.store.rows("SELECT chosen_json FROM poll_votes"))[0]["chosen_json"] == "[]"
+    await family.vote(poll, 1, id=MessageId("V2"))
+    await family.store.hear("", deletes=MessageId("V2"), sender="local:tom", is_moderated=True)
+    assert (await family.store.rows("SELECT chosen_json FROM poll_votes"))[0]["chosen_json"] == "[]"
 
 
 @pytest.mark.parametrize(

@@ -230,17 +230,23 @@ async def put_vote(tx: Tx, poll: Poll, vote: PollVote) -> bool:
     return cursor.rowcount == 1
 
 
-async def take_back(tx: Tx, folder: Folder, vote_id: MessageId, *, voter: str) -> None:
-    """Empty the vote that came as the message `vote_id`, which the voter has deleted in the messenger.
+async def take_back(tx: Tx, chat_jid: ChatJid, vote_id: MessageId, *, voters: Collection[str] | None) -> None:
+    """Empty the vote that came as the message `vote_id`, which was deleted in the messenger.
 
-    Its row stays, as a vote for no option. Nothing happens if the group has no such vote.
+    Its row stays, as a vote for no option. Nothing happens if the chat has no such vote of one of the
+    `voters`; for None, which is a moderator's deletion, it may be anybody's.
     """
     await tx.execute(
         """
-        UPDATE poll_votes SET chosen_json = '[]' WHERE vote_id = ? AND voter = ?
-            AND poll_id IN (SELECT id FROM polls WHERE group_folder = ?)
+        UPDATE poll_votes SET chosen_json = '[]' WHERE vote_id = :vote
+            AND (:voters IS NULL OR voter IN (SELECT value FROM json_each(:voters)))
+            AND poll_id IN (SELECT id FROM polls WHERE chat_jid = :chat)
         """,
-        (vote_id, voter, folder),
+        {
+            "vote": vote_id,
+            "voters": None if voters is None else json.dumps(sorted(voters)),
+            "chat": chat_jid,
+        },
     )
 
 
