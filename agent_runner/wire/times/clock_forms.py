@@ -415,7 +415,7 @@ FORMS: tuple[Form, ...] = (
     ),
     Form(
         "noon and midnight",
-        "12:00; midnight is the one to come, and no day stands beside it; again and again, it begins the day",
+        "12:00; midnight is the one to come, asked about beside a day, and the start of days that repeat",
         shapes=(
             Shape(
                 rf"(?:at\s+)?(?:noon|(?:the\s+)?mid\s?day)\b{_ZONE}",

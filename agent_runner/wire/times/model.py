@@ -472,16 +472,11 @@ class Parts:
 
     def joined(self, other: Parts) -> Parts | None:
         """Return these parts and those of `other` combined; None if both name the same one or do not fit."""
-        own, others = self.written(), other.written()
+        own, others = self._beside(other).written(), other._beside(self).written()
         both = {*own, *others}
-        if len(both) < len(own) + len(others):
+        if len(both) < len(own) + len(others) or not _fit_together(both):
             return None
         joined = Parts(**own, **others)  # type: ignore[arg-type] # the names and types are those of the fields
-        if joined.repeat is not None and joined.clock is not None and joined.clock.is_to_come:
-            # Midnight is that of each day then, not the one after today.
-            joined = replace(joined, day=None)
-        if not _fit_together({*joined.written()}):
-            return None
         if joined.either is not None:  # ambiguous: at least one of its meanings has to fit the other parts
             return joined if joined.meanings() else None
         # A time of day fits a span or an interval only if that counts whole days.
@@ -491,6 +486,14 @@ class Parts:
         if joined.repeat is not None and joined.repeat.interval is not None and has_clock:
             return None
         return joined
+
+    def _beside(self, other: Parts) -> Parts:
+        """Return these parts for a text with `other` in it, too: midnight is then 12 at night of its days."""
+        names_days = other.day is not None or other.weekday is not None or other.repeat is not None
+        if self.clock is None or not self.clock.is_to_come or not names_days:
+            return self
+        clock = replace(self.clock, hour=12, half=Half.NIGHT, is_to_come=False)
+        return replace(self, day=None, clock=clock)
 
     @property
     def has_clock(self) -> bool:

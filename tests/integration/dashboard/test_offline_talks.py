@@ -1540,6 +1540,20 @@ TALKS = {
         > half past midnight
         That can mean several times: Fri 2026-02-13 00:30 or Sat 2026-02-14 00:30. Which one?
     """,
+    "midnight of a day is asked about": """
+        > remind me on friday at midnight to call
+        That can mean several times: Fri 2026-02-13 00:00 or Sat 2026-02-14 00:00. Which one?
+        > the second
+        I'll remind you on Sat 2026-02-14 00:00: call (reminder 1).
+        > remind me tonight at midnight to sleep
+        I'll remind you on Tue 2026-02-10 00:00: sleep (reminder 2).
+        > 내일 자정에 전화하라고 알려줘
+        여러 가지로 읽을 수 있어요: 2026-02-10 (화) 00:00 또는 2026-02-11 (수) 00:00. 어느 쪽인가요?
+        > 그만
+        > remind me on friday at 9 to write
+        > move it to half past midnight
+        That can mean several times: Fri 2026-02-13 00:30 or Sat 2026-02-14 00:30. Which one?
+    """,
     "a quarter to twelve may be before noon or before midnight": """
         > remind me on Friday at 12 to feed the cat
         > quarter to
