@@ -560,7 +560,9 @@ def _before_event(body: str, language: Language) -> ParsedRequest | None:
     event = _reminder(event_words, language)
     if not (event.slot("what") and event.slot("when")) or event.slot("trouble"):
         return None
-    if event.slot("when").endswith("에"):  # it may be the time of the reminder itself
+    # `에`: it may be the time of the reminder itself. `ten to fifteen minutes before …` has two spans.
+    is_dangling = PATTERNS["dangling"].search(own) is not None
+    if event.slot("when").endswith("에") or event.slot("before") or is_dangling:
         return ParsedRequest(intent="remind", language=language, slots={"what": body, "trouble": "unsure"})
     what = without_ending("note", own) if own else event.slot("what")
     return event.having(what=what, before=span)

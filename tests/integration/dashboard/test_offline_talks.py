@@ -1576,6 +1576,14 @@ TALKS = {
         I'll remind you on Mon 2026-02-09 15:00: call mum before the party (reminder 5).
         > remind me at 9am an hour before the show at 3pm
         not: 14:00
+        > remind me a half hour before the film at 3pm
+        I'll remind you on Mon 2026-02-09 14:30: the film
+        > remind me ten to fifteen minutes before the train at 3pm
+        I'm not sure which words are the time.
+        > 일요일 오후 3시 회의 1시간 30분 전에 알려줘
+        2026-02-15 (일) 13:30에 알려드릴게요: 회의
+        > 일요일 오후 3시 산책 반 시간 전에 알려줘
+        2026-02-15 (일) 14:30에 알려드릴게요: 산책
     """,
     "a deadline is moved of a task whose title has the word for it": """
         > add a task plan to move house
