@@ -135,8 +135,8 @@ def _resolved(parts: Parts, now: datetime, policy: TimePolicy) -> Reading:
         reason = refused.reason
         if reason is Reason.WHICH_HALF:
             choices = _by_half(parts, now, policy)
-            # At night, 12 is not am or pm, but one midnight or the other.
-            if nights := _midnights(parts, now, policy):
+            # At night, 12 is not am or pm, but one midnight or the other; 2 is after one of them.
+            if nights := _after_midnight(parts, now, policy):
                 if len(nights) == 1:
                     return nights[0]
                 reason, choices = Reason.WHICH_MEANING, nights
@@ -161,18 +161,25 @@ def _by_half(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Choice, .
     return tuple(sorted(choices, key=lambda choice: choice.at.hour))
 
 
-def _midnights(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Choice, ...]:
-    """Return both midnights that `내일 밤 12시` (12 at night) can mean: at the start and end of the day.
+def _after_midnight(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Choice, ...]:
+    """Return the times that `내일 밤 12시` (12 at night) can mean: at the start and end of the day.
 
-    Only the one at its end if the other is past, and only the one at its start of days that repeat. Empty for
-    any other time than 12 at night, and if the first midnight is refused for another reason.
+    Likewise for 1 to 5 at night. Only the next one if no day is named, only the one at the end of the day if
+    the other is past, and only the one at the start of days that repeat. Empty for any other hour, and if the
+    first time is refused for another reason.
     """
     clock = parts.clock
-    # At night, the written hour 12, which is otherwise noon, is midnight.
-    if clock is None or clock.hour != _NOON or Half.NIGHT not in (clock.half, parts.half):
+    if clock is None or Half.NIGHT not in (clock.half, parts.half):
         return ()
-    at_start = replace(parts, half=None, clock=replace(clock, hour=0, half=None, is_bare=False))
+    # `tonight at 2` may be meant as this afternoon.
+    is_early = 1 <= clock.hour < 6 and parts.day != DaysAhead(days=0)
+    if clock.hour != _NOON and not is_early:
+        return ()
+    hour = clock.hour % _NOON
+    at_start = replace(parts, half=None, clock=replace(clock, hour=hour, half=None, is_bare=False))
     match first := _resolved(at_start, now, policy):
+        case Instant() if parts.day is None and parts.weekday is None:
+            return (first,)
         case Instant():
             return (first, replace(first, at=first.at + timedelta(days=1)))
         case Recurrence():

@@ -1547,6 +1547,14 @@ TALKS = {
         I'll remind you on Sat 2026-02-14 00:00: call (reminder 1).
         > remind me tonight at midnight to sleep
         I'll remind you on Tue 2026-02-10 00:00: sleep (reminder 2).
+        > remind me on friday at 2 at night to rest
+        That can mean several times: Fri 2026-02-13 02:00 or Sat 2026-02-14 02:00. Which one?
+        > the first
+        I'll remind you on Fri 2026-02-13 02:00: rest (reminder 3).
+        > 밤 12시 반에 자라고 알려줘
+        2026-02-10 (화) 00:30에 알려드릴게요: 자기 (알림 4번).
+        > 매일 밤 2시에 자라고 알려줘
+        매일 02:00에 알려드릴게요: 자기.
         > 내일 자정에 전화하라고 알려줘
         여러 가지로 읽을 수 있어요: 2026-02-10 (화) 00:00 또는 2026-02-11 (수) 00:00. 어느 쪽인가요?
         > 그만
