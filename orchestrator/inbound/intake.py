@@ -415,14 +415,16 @@ class Intake:
             return await self._store(tx, message, group, asker)
         if message.deletes is not None:
             # The deleted message may have been a vote in a poll, which then no longer counts.
-            for voter in await people.addresses_of(tx, message.sender):
-                await polls.take_back(tx, group.folder, message.deletes, voter=voter)
+            voters = None if message.is_moderated else await people.addresses_of(tx, message.sender)
+            await polls.take_back(tx, message.chat_jid, message.deletes, voters=voters)
             return _accepted_as(await amendments.delete(tx, message, now_ms=self._clock.now_ms()))
         voted = await self._take_vote(tx, message, group, asker)
         if voted is not None:
             return voted
         if message.edits is not None:
             # Some messengers send an edit without what the message quotes: a reply to Andy still calls him.
+            text = triggers.without_trigger(message.text, group, name=self._name)
+            await votes.follow_edit(tx, replace(message, text=text), group)
             with_quote = await _with_quote_of_original(tx, message, message.edits)
             is_request = asker.may_ask and await self._why_ignored(tx, with_quote, group) is None
             edit_result = await amendments.edit(

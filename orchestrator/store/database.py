@@ -472,7 +472,7 @@ def _damaged_text(path: Path, problem: object) -> str:
 
     These are the owner's own backups, and the newest copy that Andy made before a migration, if there is one.
     """
-    copies = sorted(path.parent.glob(f"{path.stem}.before-v*.db"), key=lambda copy: copy.stat().st_mtime)
+    copies = sorted(path.parent.glob(f"{path.stem}.*before-v*.db"), key=lambda copy: copy.stat().st_mtime)
     newest_copy = f", or {copies[-1]}, made before the last upgrade" if copies else ""
     reason = " ".join(str(problem).split())
     return (

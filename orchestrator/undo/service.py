@@ -381,8 +381,7 @@ class UndoService:
         changed = Counter(effect.table for effect in (*plan.rows, *plan.files))
         # A changed dashboard gets a new revision. It may be another group's, if the turn was one of main, the
         # owner's group. The key of a dashboard's row begins with the folder of its group.
-        boards = {effect.key[0] for effect in plan.rows if effect.table in BOARD}
-        for folder in sorted(boards):
+        for folder in sorted({effect.key[0] for effect in plan.rows if effect.table in BOARD}):
             await dashboards.advance(tx, folder)
             # A deadline that was put back may be a day, which begins at another time if the time zone has
             # changed since. Clearing the stored zone lets all deadlines be computed again.
@@ -397,10 +396,15 @@ class UndoService:
         )
         await audit.append(tx, event)
         announce(tx, "turn.undone", group=turn.folder, turn=turn.id, detail=str(number))
-        for folder in sorted({turn.folder, *boards}):
-            announce(tx, "dashboard.changed", group=folder)
-        for kind in ("task.changed", "group.configured"):
-            announce(tx, kind, group=turn.folder)
+        for folder in sorted({turn.folder, *_folders_of(plan.rows)}):
+            for kind in ("dashboard.changed", "task.changed", "group.configured"):
+                announce(tx, kind, group=folder)
+
+
+def _folders_of(effects: Sequence[RowEffect]) -> set[str]:
+    """Return the folders of the groups whose rows these effects changed, also those that are gone."""
+    rows = [row for effect in effects for row in (effect.before, effect.after) if row is not None]
+    return {folder for row in rows if (folder := row.get("group_folder") or row.get("folder"))}
 
 
 async def _is_undo(tx: Tx, turn_id: TurnId) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import stat
 import threading
@@ -310,6 +311,19 @@ def test_the_copy_from_before_an_upgrade_stays_if_a_migration_fails_and_is_tried
         "also for a copy of an upgrade that was rolled back"
     )
     assert read(database_path, "PRAGMA user_version") == [(len(known),)]
+
+
+async def test_a_damaged_database_names_also_the_newest_copy_of_an_upgrade_that_was_tried_again(
+    database_path,
+):
+    database_path.parent.mkdir()
+    database_path.write_bytes(b"no database" * 1000)
+    for age_seconds, name in enumerate(("messages.v8-before-v9.db", "messages.before-v9.db")):
+        copy = database_path.with_name(name)
+        copy.touch()
+        os.utime(copy, (1_000 - age_seconds,) * 2)
+    with pytest.raises(StoreCorrupt, match=r"messages\.v8-before-v9\.db, made before the last upgrade"):
+        await Database.open(database_path)
 
 
 def test_what_is_no_copy_of_an_older_version_is_replaced_by_one(database_path, monkeypatch):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -190,6 +192,17 @@ def test_many_events_whose_repetitions_take_too_long_cost_no_event_that_comes_on
     bad = "DTSTART:20000101T000000Z\nRRULE:FREQ=SECONDLY"
     found = read(ics(*[bad] * 2_000, "DTSTART:20261205T000000Z\nSUMMARY:dentist"))
     assert [title for _, title in shown(found)] == ["dentist"]
+
+
+def test_a_calendar_with_more_repeating_events_than_can_be_read_in_the_time_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    weekly = "DTSTART:20261201T000000Z\nRRULE:FREQ=WEEKLY\nSUMMARY:choir"
+    times = itertools.count(0.0, reading.REPEATING_SECONDS / 10)
+    monkeypatch.setattr(reading, "time", SimpleNamespace(process_time=lambda: next(times)))
+    assert len(read(ics(*[weekly] * 9))) == 2 * 9
+    with pytest.raises(NotACalendar, match="too many events that repeat"):
+        read(ics(*[weekly] * 30))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -55,6 +55,8 @@ class Harness:
     health: ModelHealth
     available: Availability
     model: str | None = None
+    worker_model: str | None = None
+    """The model that is set for turns of workers alone."""
 
     async def begin(self, folder: str = "family", text: str = "@Andy hi") -> tuple[Turn, Run]:
         """A question that a container works on, which shows the proxy its token."""
@@ -106,8 +108,8 @@ class Harness:
 
 def _health(harness: Harness) -> ModelHealth:
     async def model_of(folder: Folder, kind: TurnKind | None) -> str | None:
-        del folder, kind
-        return harness.model
+        del folder
+        return (kind is TurnKind.WORKER and harness.worker_model) or harness.model
 
     async def probe(model: str | None) -> Answered:
         return await harness.served.proxy.probe(model)
@@ -596,16 +598,31 @@ async def test_an_answer_of_another_model_does_not_end_the_refusal_of_the_agents
     assert len(await harness.told("main")) == 1, "nobody is told that it works again"
 
 
+@pytest.mark.parametrize("model", ["claude-new", "new"])
 async def test_the_refusal_of_the_agents_own_choice_ends_with_the_model_that_the_owner_then_chooses(
-    harness: Harness,
+    harness: Harness, model: str
 ) -> None:
     await harness.refuse(UNKNOWN)
-    harness.model = "claude-new"
+    harness.model = model
     await harness.begin()
     harness.api.then(Say("ok"))
     answer = await harness.served.call(content=b'{"model":"claude-new","messages":[]}')
     assert answer.status_code == 200
     assert harness.health.refusals == []
+
+
+async def test_an_answer_of_the_model_for_workers_does_not_end_the_refusal_of_the_agents_own_choice(
+    harness: Harness,
+) -> None:
+    harness.worker_model = "claude-small"
+    await harness.refuse(UNKNOWN)
+    turn, run = await harness.begin()
+    harness.works_on(replace(turn, kind=TurnKind.WORKER), run)
+    harness.api.then(Say("ok"))
+    answer = await harness.served.call(content=b'{"model":"claude-small","messages":[]}')
+    assert answer.status_code == 200
+    assert [one.model for one in harness.health.refusals] == [OWN_CHOICE]
+    assert len(await harness.told("main")) == 1, "nobody is told that it works again"
 
 
 async def test_after_a_restart_any_answer_ends_the_refusal_of_the_agents_own_choice(harness: Harness) -> None:

@@ -399,6 +399,9 @@ async def test_a_vote_that_is_deleted_in_the_messenger_is_taken_back(family: Pol
     assert (await family.store.rows("SELECT chosen_json FROM poll_votes"))[0]["chosen_json"] == "[0]"
     await family.store.hear("", deletes=MessageId("V1"))
     assert (await family.store.rows("SELECT chosen_json FROM poll_votes"))[0]["chosen_json"] == "[]"
+    await family.vote(poll, 1, id=MessageId("V2"))
+    await family.store.hear("", deletes=MessageId("V2"), sender="local:tom", is_moderated=True)
+    assert (await family.store.rows("SELECT chosen_json FROM poll_votes"))[0]["chosen_json"] == "[]"
 
 
 @pytest.mark.parametrize(
@@ -416,6 +419,26 @@ async def test_numbers_answer_it_and_are_read_like_any_reply(
     found = await numbers.store.rows("SELECT chosen_json FROM poll_votes")
     assert [one["chosen_json"] for one in found] == ([] if chosen is None else [chosen])
     assert ("<answer" in await numbers.prompt()) is (chosen is not None)
+
+
+async def test_an_answer_by_number_that_is_edited_is_the_new_answer(numbers: Polls) -> None:
+    async def edit(text: str, **changes: Any) -> str:
+        numbers.store.clock.wall_ms += 1
+        await numbers.store.hear(text, edits=MessageId("V1"), sent_ms=numbers.store.clock.wall_ms, **changes)
+        (vote,) = await numbers.store.rows("SELECT chosen_json FROM poll_votes")
+        return str(vote["chosen_json"])
+
+    poll = await numbers.ask()
+    quote = Quote(message_id=MessageId(poll), sender="Andy", text="")
+    await numbers.store.hear("1", quote=quote, id=MessageId("V1"))
+    assert await edit("@Andy 2") == "[1]"
+    assert await edit("1", sender="local:tom") == "[1]", "only of who wrote it"
+    assert "<answer" in await numbers.prompt()
+    assert await edit("plum") == "[0]", "also after an agent has read it"
+    assert await edit("let me think") == "[]"
+    assert await edit("3") == "[2]"
+    await numbers.store.database.write(lambda tx: tx.execute("UPDATE polls SET ended_ms = 1"))
+    assert await edit("1") == "[2]", "not after the end"
 
 
 async def test_several_numbers_answer_one_with_several_and_a_bare_number_to_nobody_is_talk(

@@ -23,7 +23,7 @@ from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.worker.loop import WorkerLoop, WorkerPorts, worker_mode
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused
 from orchestrator.domain.protocols import Feature
-from orchestrator.domain.values import ChatJid, Folder, MessageId, Quote, Role
+from orchestrator.domain.values import ChatJid, Folder, MessageId, Quote, Role, Turn
 from orchestrator.groups import people, registration, secret_addresses
 from orchestrator.outbound.withdrawals import Withdrawals
 from orchestrator.scheduler import due_tasks
@@ -355,6 +355,36 @@ async def test_a_chat_that_was_added_since_goes_with_a_group_that_an_undo_takes_
     await undo.undo(undone)
     chats = await undo.store.rows("SELECT jid FROM group_chats WHERE group_folder = 'new' ORDER BY jid")
     assert [row["jid"] for row in chats] == ["x@g.us", "y@g.us"]
+
+
+async def announced_by(undo: UndoHarness, turn: Turn) -> set[tuple[str, str | None]]:
+    """The kind and the group of each event by which the undo of a turn is announced."""
+    earlier = len(undo.store.bus.ring)
+    await undo.undo(turn.id)
+    return {(event.kind, event.group) for event in [*undo.store.bus.ring][earlier:]}
+
+
+async def test_an_undo_announces_the_dashboard_of_each_group_that_it_changed(undo: UndoHarness) -> None:
+    await undo.turn(REMIND)
+    turn = await undo.turn(
+        {"type": "cancel_reminder", "reminderId": nth("reminders", 0)}, folder="main", text="cancel it"
+    )
+    announced = await announced_by(undo, turn)
+    assert {("dashboard.changed", "family"), ("dashboard.changed", "main")} <= announced
+
+
+async def test_an_undo_announces_the_tasks_and_settings_of_each_group_that_it_changed(
+    undo: UndoHarness,
+) -> None:
+    turn = await undo.turn(
+        {**SCHEDULE, "targetFolder": "work"},
+        {"type": "change_group", "folder": "family", "name": "Home"},
+        folder="main",
+        text="change it",
+    )
+    announced = await announced_by(undo, turn)
+    assert {("task.changed", "work"), ("group.configured", "family")} <= announced
+    assert ("turn.undone", "work") not in announced
 
 
 async def test_settings_and_registrations_of_main_are_put_back(undo: UndoHarness) -> None:

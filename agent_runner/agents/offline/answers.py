@@ -19,7 +19,7 @@ from agent_runner.agents.offline.reading import MAX_CHARS, begins_request, parse
 from agent_runner.agents.offline.wording import after_time, entries, reminders, without_time
 from agent_runner.checklists import TODO
 from agent_runner.wire import times
-from agent_runner.wire.times import DateOnly, Instant, MonthDay, Reason, Recurrence, TimeRefusal
+from agent_runner.wire.times import DateOnly, Instant, MonthDay, Reason, TimeRefusal
 
 MAX_NAME_CHARS = 40
 MAX_NAME_WORDS = 3
@@ -155,7 +155,7 @@ def _with_sure_time(request: ParsedRequest, answer: str, context: RequestContext
     date_parts = lead.parts.written().keys() - {"clock", "half"} if lead is not None else set()
     old_time = request.slot("what")[len(what) :]  # `without_time` cuts words off the end only
     # Beside a day, `midnight` is only a time of day.
-    if day_in_text and PATTERNS["midnight"].fullmatch(answer):
+    if day_in_text and _is_clock(answer):
         date_parts = set()
     # The answer names a day itself, or the words of the old time have a span such as "60 minutes", which may
     # be part of the text: cut off only the words that the answer repeats.
@@ -275,7 +275,7 @@ def _means(words: str, choice: times.Reading, context: RequestContext) -> bool:
         return False
     # A time of day alone is read as the next one, which may be on another day than the choice: so only the
     # times of day are compared.
-    is_clock = _is_clock(words) or PATTERNS["midnight"].fullmatch(words) is not None
+    is_clock = _is_clock(words)
     return parsed_time.at == at or (is_clock and parsed_time.at.time() == at.time())
 
 
@@ -298,10 +298,6 @@ def joined_time(before: str, words: str, context: RequestContext) -> str:
     weekday replaces the wrong weekday of a date, not the date (`_with_new_weekday`).
     """
     words = f"at {words}" if re.fullmatch(r"\d{1,2}", words) else words
-    if PATTERNS["midnight"].fullmatch(words) and _may_name_later_day(before, context):
-        # `midnight` alone is the next one. For one day, "12 at night" makes the agent ask whether its start
-        # or its end is meant; a repeating reminder comes at the start.
-        words = "at 0:00" if _repeats(before, context) else "at 12 at night"
     words = _in_month_asked_about(before, words, context)
     if _may_lose_day(before, words):
         return f"{before} {words}"  # this is not read as a time, so the time is asked about again
@@ -349,13 +345,6 @@ def bare_clock(answer: str) -> str:
         return ""
     hour, minute = divmod(clock.hour * 60 + clock.minute - clock.minutes_before, 60)
     return f"{hour or NOON}:{minute:02}" if minute else str(hour or NOON)
-
-
-def _repeats(text: str, context: RequestContext) -> bool:
-    """Return whether the words of a time, perhaps without a time of day, name a repetition: `on mondays`."""
-    forms = [f"{form} at 0:00" for form in (text, *_without_clock(text))]
-    is_read_so = any(isinstance(context.read_time(form), Recurrence) for form in forms)
-    return is_read_so or PATTERNS["repeats"].search(text) is not None
 
 
 def _may_lose_day(before: str, words: str) -> bool:
@@ -421,21 +410,6 @@ def _with_new_weekday(before: str, words: str, context: RequestContext) -> str:
     return "" if is_own_day and isinstance(context.read_time(form), TimeRefusal) else form
 
 
-def _may_name_later_day(text: str, context: RequestContext) -> bool:
-    """Return whether the words of a time may name a day, or days, other than today.
-
-    They may if they have more than a time of day, and are not read as a time of today.
-    """
-    forms = [text, *_without_clock(text)]
-    readings = [context.read_time(form) for form in forms]
-    is_today = any(
-        isinstance(reading, Instant | DateOnly) and reading.at.date() == context.now.date()
-        for reading in readings
-    )
-    is_only_clock = "" in forms
-    return not is_only_clock and not is_today
-
-
 def _is_clock(words: str) -> bool:
     """Return whether words are a time of day or a part of the day, and name no day."""
     return bool(names := _part_names(words)) and names <= {"clock", "half"}
@@ -455,9 +429,15 @@ def _weekday(words: str) -> int | None:
 
 
 def _part_names(words: str) -> AbstractSet[str]:
-    """Return the names of the parts of a time, such as `weekday` and `clock`; empty if words are no time."""
+    """Return the names of the parts of a time, such as `weekday` and `clock`; empty if words are no time.
+
+    The day of the next midnight is left out, as it gives way to any day beside it.
+    """
     lead = times.leading(words)
-    return lead.parts.written().keys() if lead is not None and lead.end == len(words) else frozenset()
+    if lead is None or lead.end < len(words):
+        return frozenset()
+    clock = lead.parts.clock
+    return lead.parts.written().keys() - ({"day"} if clock is not None and clock.is_to_come else set())
 
 
 def _is_no_time(parsed_time: times.Reading) -> bool:
@@ -518,7 +498,7 @@ def _without_clock(text: str) -> list[str]:
         " ".join([*words[:start], *words[end:]])
         for start in range(len(words))
         for end in range(start + 1, len(words) + 1)
-        if _is_clock(cut := " ".join(words[start:end])) or PATTERNS["midnight"].fullmatch(cut)
+        if _is_clock(" ".join(words[start:end]))
     ]
 
 

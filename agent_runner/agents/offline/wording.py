@@ -18,6 +18,8 @@ from agent_runner.wire.unicode_forms import composed, normalized
 
 _BETWEEN = " \t\n,:："
 """Characters that may separate a time from the words beside it."""
+_MAX_SPAN_WORDS = 6
+"""Most words of a span of time, such as `an hour and thirty minutes`."""
 
 
 def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
@@ -536,21 +538,51 @@ def _before_event(body: str, language: Language) -> ParsedRequest | None:
 
     Its time is that of the event; the slot `before` has the span, here `an hour`. Its text is the event, or
     its own words if it has some, as in `bring slides an hour before …`. If the time may be that of the
-    reminder itself, `trouble` is `unsure`. None for other words, also if the reminder has a time of its own.
+    reminder itself, `trouble` is `unsure`. None for other words, also if the reminder has a time of its own;
+    but a day before the span, as in `tomorrow an hour before …`, is that of the event.
     """
     match = PATTERNS[f"before_event_{language.value}"].fullmatch(body)
-    # `10 minutes before noon` is a time itself, and names no event.
-    is_time = match is not None and language is Language.ENGLISH and times.leading(match["event"])
-    # `own` are the reminder's own words: a time at their start is that of the reminder, not of the event.
-    if match is None or is_time or times.leading(match["own"] or ""):
+    if match is None:
         return None
-    event = _reminder(match["event"], language)
+    own, event_words = match["own"] or "", match["event"]
+    if language is Language.ENGLISH:
+        own, span = _cut_span(own)
+        # `10 minutes before noon` is a time itself, and names no event.
+        if not span or times.leading(event_words):
+            return None
+    else:
+        span = match["span"]
+    # `own` are the reminder's own words: a time at their start is that of the reminder, not of the event.
+    if lead := times.leading(own):
+        is_day = lead.end == len(own) and not lead.parts.has_clock
+        if language is Language.KOREAN or not is_day:
+            return None
+        own, event_words = "", f"{event_words} {own}"
+    event = _reminder(event_words, language)
     if not (event.slot("what") and event.slot("when")) or event.slot("trouble"):
         return None
-    if event.slot("when").endswith("에"):  # it may be the time of the reminder itself
+    # `에`: it may be the time of the reminder itself. `ten to fifteen minutes before …` has two spans.
+    is_dangling = PATTERNS["dangling"].search(own) is not None
+    if event.slot("when").endswith("에") or event.slot("before") or is_dangling:
         return ParsedRequest(intent="remind", language=language, slots={"what": body, "trouble": "unsure"})
-    what = without_ending("note", match["own"]) if match["own"] else event.slot("what")
-    return event.having(what=what, before=match["span"])
+    what = without_ending("note", own) if own else event.slot("what")
+    return event.having(what=what, before=span)
+
+
+def _cut_span(text: str) -> tuple[str, str]:
+    """Return a text without the span of time at its end, and that span, as long as possible; empty for none.
+
+    `bring slides an hour and a half` gives `bring slides` and `an hour and a half`. A span with months is
+    none, as they differ in length.
+    """
+    words = text.split()
+    for start in range(max(0, len(words) - _MAX_SPAN_WORDS), len(words)):
+        span = " ".join(words[start:])
+        lead = times.leading(f"in {span}")
+        parts = lead.parts if lead is not None and lead.end == len(f"in {span}") else None
+        if parts is not None and parts.span is not None and not parts.span.months:
+            return " ".join(words[:start]), span
+    return text, ""
 
 
 def _leading(body: str) -> times.TimeInText | None:

@@ -19,7 +19,7 @@ _FRACTIONS = {"1/4": 0.25, "1/2": 0.5, "3/4": 0.75}
 _VAGUE = {"couple": 2, "pair": 2, "두어": 2, "few": FEW, "몇": FEW, "half": 0.5}
 _COUNT_EN = (
     rf"(?:(?:[13]/4|1/2)|(?:{_DIGITS})(?:\s+and\s+an?\s+half)?|(?:a\s+)?(?:couple|pair)(?:\s+of)?\b|(?:a\s+)?few\b"
-    rf"|half\s+an?\b|(?:{CARDINAL_EN}|an?\b)(?:\s+and\s+an?\s+half)?)(?:\s+more\b)?"
+    rf"|(?:a\s+)?half(?:\s+an?)?\b|(?:{CARDINAL_EN}|an?\b)(?:\s+and\s+an?\s+half)?)(?:\s+more\b)?"
 )
 _UNIT_WORDS = (
     r"(?:seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|weeks?|fortnights?|months?|years?|yrs?|[smhdw])"

@@ -168,7 +168,7 @@ def _beside_twelve(minutes: int, *, is_noon: bool, is_after: bool) -> Parts:
             )
         )
     if is_after:
-        return Parts(day=DaysAhead(days=1), clock=ClockTime(hour=0, minute=minutes))
+        return Parts(day=DaysAhead(days=1), clock=ClockTime(hour=0, minute=minutes, is_to_come=True))
     # Hour 24 of today, less the minutes.
     return Parts(clock=ClockTime(hour=_MIDNIGHT, minutes_before=minutes))
 
@@ -243,9 +243,10 @@ def _noon(match: re.Match[str]) -> Parts:
     return Parts(clock=ClockTime(hour=_NOON, half=Half.PM, offset=_offset(match)))
 
 
-def _midnight(_match: re.Match[str]) -> Parts:
+def _midnight(match: re.Match[str]) -> Parts:
     """Return the midnight that is to come: the beginning of tomorrow."""
-    return Parts(day=DaysAhead(days=1), clock=ClockTime(hour=0))
+    # With a word for today, it is no midnight of another day.
+    return Parts(day=DaysAhead(days=1), clock=ClockTime(hour=0, is_to_come="오늘" not in match[0]))
 
 
 def _part_en(match: re.Match[str]) -> Parts:
@@ -414,7 +415,7 @@ FORMS: tuple[Form, ...] = (
     ),
     Form(
         "noon and midnight",
-        "12:00; midnight is the one to come, and no day stands beside it",
+        "12:00; midnight is the one to come, asked about beside a day, and the start of days that repeat",
         shapes=(
             Shape(
                 rf"(?:at\s+)?(?:noon|(?:the\s+)?mid\s?day)\b{_ZONE}",

@@ -345,7 +345,8 @@ class ClockTime:
 
     `is_bare` marks an hour that may be in either half of the day. `minutes_before` are subtracted (`quarter
     to nine`). `offset` is the named offset from UTC, or zone; for an offset that does not exist, it is the
-    reason to refuse the time.
+    reason to refuse the time. `is_to_come` marks the midnight after today, or minutes past it, which has its
+    day with it.
     """
 
     hour: int
@@ -354,6 +355,7 @@ class ClockTime:
     half: Half | None = None
     is_bare: bool = False
     minutes_before: int = 0
+    is_to_come: bool = False
     offset: timezone | NamedZone | Reason | None = None
 
 
@@ -470,11 +472,11 @@ class Parts:
 
     def joined(self, other: Parts) -> Parts | None:
         """Return these parts and those of `other` combined; None if both name the same one or do not fit."""
-        own, others = self.written(), other.written()
+        own, others = self._beside(other).written(), other._beside(self).written()
         both = {*own, *others}
         if len(both) < len(own) + len(others) or not _fit_together(both):
             return None
-        joined = replace(self, **others)  # type: ignore[arg-type] # the names and types are those of the fields
+        joined = Parts(**own, **others)  # type: ignore[arg-type] # the names and types are those of the fields
         if joined.either is not None:  # ambiguous: at least one of its meanings has to fit the other parts
             return joined if joined.meanings() else None
         # A time of day fits a span or an interval only if that counts whole days.
@@ -484,6 +486,14 @@ class Parts:
         if joined.repeat is not None and joined.repeat.interval is not None and has_clock:
             return None
         return joined
+
+    def _beside(self, other: Parts) -> Parts:
+        """Return these parts for a text with `other` in it, too: midnight is then 12 at night of its days."""
+        names_days = other.day is not None or other.weekday is not None or other.repeat is not None
+        if self.clock is None or not self.clock.is_to_come or not names_days:
+            return self
+        clock = replace(self.clock, hour=12, half=Half.NIGHT, is_to_come=False)
+        return replace(self, day=None, clock=clock)
 
     @property
     def has_clock(self) -> bool:

@@ -135,8 +135,10 @@ def _resolved(parts: Parts, now: datetime, policy: TimePolicy) -> Reading:
         reason = refused.reason
         if reason is Reason.WHICH_HALF:
             choices = _by_half(parts, now, policy)
-            # At night, 12 is not am or pm, but one midnight or the other.
-            if nights := _midnights(parts, now, policy):
+            # At night, 12 is not am or pm, but one midnight or the other; 2 is after one of them.
+            if nights := _after_midnight(parts, now, policy):
+                if len(nights) == 1:
+                    return nights[0]
                 reason, choices = Reason.WHICH_MEANING, nights
         return TimeRefusal(reason=reason, at=refused.at, choices=choices)
     except (OverflowError, OSError):
@@ -145,7 +147,7 @@ def _resolved(parts: Parts, now: datetime, policy: TimePolicy) -> Reading:
 
 
 def _by_half(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Choice, ...]:
-    """Return the times that an hour can mean, as am and as pm, without those that are refused.
+    """Return the times that an hour can mean, the morning's first, without those that are refused.
 
     There are none if the text has no hour, or names a part of the day: in the time (`9 pm`) or beside it.
     """
@@ -154,21 +156,41 @@ def _by_half(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Choice, .
     # No longer bare, so that `_resolved` does not refuse the hour as ambiguous again.
     clocks = (replace(parts.clock, half=half, is_bare=False) for half in (Half.AM, Half.PM))
     readings = (_resolved(replace(parts, clock=clock), now, policy) for clock in clocks)
-    return tuple(reading for reading in readings if not isinstance(reading, TimeRefusal))
+    choices = (reading for reading in readings if not isinstance(reading, TimeRefusal))
+    # A quarter to 12 is before noon as pm, and before midnight as am.
+    return tuple(sorted(choices, key=lambda choice: choice.at.hour))
 
 
-def _midnights(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Choice, ...]:
-    """Return both midnights that `내일 밤 12시` (12 at night) can mean: at the start and end of the day.
+def _after_midnight(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Choice, ...]:
+    """Return the times that `내일 밤 12시` (12 at night) can mean: at the start and end of the day.
 
-    Empty for any other time than 12 at night, and if the first midnight is refused.
+    Likewise for 1 to 5 at night. Only the next one if no day is named, only the one at the end of the day if
+    the other is past, and only the one at the start of days that repeat. Empty for any other hour, and if the
+    first time is refused for another reason.
     """
     clock = parts.clock
-    # At night, the written hour 12, which is otherwise noon, is midnight.
-    if clock is None or clock.hour != _NOON or Half.NIGHT not in (clock.half, parts.half):
+    if clock is None or Half.NIGHT not in (clock.half, parts.half):
         return ()
-    at_start = replace(parts, half=None, clock=replace(clock, hour=0, half=None, is_bare=False))
-    first = _resolved(at_start, now, policy)
-    return (first, replace(first, at=first.at + timedelta(days=1))) if isinstance(first, Instant) else ()
+    # `tonight at 2` may be meant as this afternoon.
+    is_early = 1 <= clock.hour < 6 and parts.day != DaysAhead(days=0)
+    if clock.hour != _NOON and not is_early:
+        return ()
+    hour = clock.hour % _NOON
+    at_start = replace(parts, half=None, clock=replace(clock, hour=hour, half=None, is_bare=False))
+    match first := _resolved(at_start, now, policy):
+        case Instant() if parts.day is None and parts.weekday is None:
+            return (first,)
+        case Instant():
+            return (first, replace(first, at=first.at + timedelta(days=1)))
+        case Recurrence():
+            return (first,)
+        # `tonight at 12pm` contradicts itself.
+        case TimeRefusal(reason=Reason.PAST, at=datetime() as past) if (
+            past.date() == now.date() and clock.half in (None, Half.NIGHT)
+        ):
+            return (Instant(at=past + timedelta(days=1)),)
+        case _:
+            return ()
 
 
 def _check_bounds(result: Reading, at: datetime, now: datetime, policy: TimePolicy) -> None:
@@ -430,10 +452,10 @@ def _clock(parts: Parts, policy: TimePolicy) -> time | None:
     if isinstance(written.offset, Reason):  # no such offset, or a range (`9:00-10:00`)
         raise _Refused(written.offset)
     if written.half:  # the part of the day in the time itself, as in `9 pm`
-        hour = _hour_in(written.half, hour)
+        hour = _hour_in(written.half, hour, minutes_before=written.minutes_before)
     # `parts.half` is named beside the time. Where both are, as in `9 pm in the evening`, they have to agree.
     if parts.half and (not written.half or hour not in _HOURS[parts.half].values()):
-        in_part = _hour_in(parts.half, hour)
+        in_part = _hour_in(parts.half, hour, minutes_before=written.minutes_before)
         if written.half:  # `9 am in the evening` is not 21:00
             raise _Refused(Reason.NO_SUCH_TIME)
         hour = in_part
@@ -445,7 +467,9 @@ def _clock(parts: Parts, policy: TimePolicy) -> time | None:
 def _exact(hour: int, minute: int, second: int, minutes_before: int) -> time:
     """Return the time of day with these figures, or the one that is `minutes_before` before the full hour.
 
-    Beside `minutes_before`, the minute and the second are not used: forms such as `ten to nine` have none.
+    That is in the same day, also before midnight: a quarter to 0:00 is 23:45. Beside `minutes_before`, the
+    minute and the second are not used: forms such as `ten to nine` have none.
+
     Raises `_Refused` if there is no such time.
     """
     if not minutes_before:
@@ -453,7 +477,7 @@ def _exact(hour: int, minute: int, second: int, minutes_before: int) -> time:
             return time(hour, minute, second)
         except ValueError as error:
             raise _Refused(Reason.NO_SUCH_TIME) from error
-    minutes = hour * 60 - minutes_before
+    minutes = (hour or _MIDNIGHT) * 60 - minutes_before
     if not 0 <= minutes < _MIDNIGHT * 60:
         raise _Refused(Reason.NO_SUCH_TIME)
     return time(minutes // 60, minutes % 60)
@@ -470,15 +494,18 @@ def _is_working_morning(parts: Parts, policy: TimePolicy) -> bool:
     return policy.ask_half is AskHalf.UNLESS_WORKING_MORNING and has_day and is_morning
 
 
-def _hour_in(half: Half, hour: int) -> int:
+def _hour_in(half: Half, hour: int, *, minutes_before: int) -> int:
     """Return, on the 24-hour clock, an hour that was named with a part of the day: 21 for 9 in the evening.
 
+    With `minutes_before`, 12 is the end of a part that lasts until then: 24 for a quarter to 12 at night.
     Raises `_Refused` for an hour that is not in that part of the day; for one from 1 to 12, the refusal asks
     for am or pm.
     """
     hours = _HOURS[half]
     if hour in hours:
         return hours[hour]
+    if minutes_before and hour == _NOON and hour - 1 in hours:
+        return hours[hour - 1] + 1
     # `15 in the afternoon` is on the 24-hour clock already.
     if hour > _NOON and hour in hours.values() and half not in (Half.AM, Half.PM):
         return hour

@@ -37,6 +37,7 @@ FORMS: tuple[Form, ...] = (
                     "in 10 minutes",
                     "in two hours",
                     "in half an hour",
+                    "in a half hour",
                     "in 1/2 hour",
                     "in a couple of hours",
                     "in 1h30",

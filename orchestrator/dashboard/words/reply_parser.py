@@ -91,8 +91,16 @@ _BETWEEN_MARKS = re.compile(r"[^\w/?]*+((?:.*[\w?])?)", re.DOTALL)
 
 Question marks stay: they turn an answer into a question.
 """
-# "1. yes", "1) yes", "1 yes"; but "1.5 hours" and "1:30 pm" begin with an amount and a time.
-_NUMBERED_LINE = re.compile(r"\s*(\d{1,3})(?:\s*+(?:\)|[.:](?!\d))\s*+|\s++)(\S.*)", re.ASCII)
+# The word after a number in "2 hours", "3 pm", "2 시간": the number is part of the answer.
+_UNIT = (
+    r"(?:(?:seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|weeks?|months?|years?|times|people|persons?|percent"
+    r"|euros?|dollars?|kg|km|o.?clock|[ap]\.?m)\b|[%€$]"
+    r"|(?:분|시간?|일|주일?|개월|달|년|명|개|원)(?:에|이?면|이?요|정도|쯤)?(?![가-힣]))"
+)
+# "1. yes", "1) yes", "1 yes"; but "1.5 hours", "1:30 pm" and "2 hours" begin with an amount or a time.
+_NUMBERED_LINE = re.compile(
+    rf"\s*(\d{{1,3}})(?:\s*+(?:\)|[.:](?!\d))\s*+|\s++(?!{_UNIT}))(\S.*)", re.ASCII | re.IGNORECASE
+)
 _INLINE_NUMBERS = (
     re.compile(r"(?:^|\s)(\d{1,3})[.):]\s+(?=\S)", re.ASCII),
     re.compile(r"(?:^|\s)(\d{1,3})[.):](?=[^\s\d])", re.ASCII),

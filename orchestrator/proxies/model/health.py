@@ -113,8 +113,8 @@ class ModelHealth:
         """The key with which the last refusal was met."""
         self._chosen_by_agent: str | None = None
         """The model that an agent chose itself and that was last refused."""
-        self._choosing_folder: Folder | None = None
-        """The group of that agent."""
+        self._choosing_turns: tuple[Folder, TurnKind | None] | None = None
+        """The group of that agent, and the kind of the turn in which it chose."""
         self._last_probes: dict[str | None, _LastProbe] = {}
         """The host's last own request for each model, so that it is not repeated within a minute. The model
         is that of a refusal: a model, `OWN_CHOICE`, or None for any.
@@ -195,19 +195,20 @@ class ModelHealth:
         """Record that, and when, the service answered a run's request for `answering_model`.
 
         This ends its turn's outage, the refusals of the turn's model, and those that concern no particular
-        model. The refusal of a model that an agent chose itself ends with an answer of that model, of the one
-        that the owner has chosen for its group since, or, after a restart of the host, of any model: which
-        one was refused is not stored, and the refusal blocks no turn even if it still holds.
+        model. The refusal of a model that an agent chose itself ends with an answer of that model, with any
+        answer in such a turn of its group once the owner has set a model for it, or, after a restart of the
+        host, with any answer: which model was refused is not stored, and the refusal blocks no turn even if
+        it still holds.
         """
         self.accepted_ms = self._clock.now_ms()
         await self.end_outage(identity)
         if self._open_refusals:
             model = await self._model_of(identity.folder, identity.kind)
             answering = {None, model}
-            has_moved = (
-                identity.folder == self._choosing_folder and model is not None and model == answering_model
-            )
-            if has_moved or self._chosen_by_agent in (None, answering_model):
+            # By the kind, too: turns of workers may have a model of their own all the time. The names are not
+            # compared, as the set one may be short, such as `opus`.
+            is_set_since = model is not None and (identity.folder, identity.kind) == self._choosing_turns
+            if is_set_since or self._chosen_by_agent in (None, answering_model):
                 answering.add(OWN_CHOICE)
             await self._end_refusals(
                 [refusal for refusal in self._open_refusals if refusal.model in answering]
@@ -234,7 +235,7 @@ class ModelHealth:
         assert error is not None
         # No model is set for the group, so the agent chose it: the refusal blocks no other turn.
         if error is ModelError.UNKNOWN_MODEL and model is None:
-            self._chosen_by_agent, self._choosing_folder = answered.model, identity.folder
+            self._chosen_by_agent, self._choosing_turns = answered.model, (identity.folder, identity.kind)
             await self._begin_refusal(error, OWN_CHOICE, status=answered.status)
         elif not await self._confirm_refusal(error, model):
             log.warning("model.refused_one", group=identity.folder, error=error.value, status=answered.status)

@@ -80,6 +80,17 @@ async def of_ref(tx: Tx, channel_ref: str) -> Poll | None:
     return await _first(tx, "channel_ref = ?", channel_ref)
 
 
+async def of_vote(tx: Tx, folder: Folder, vote_id: MessageId, *, voter: str) -> Poll | None:
+    """Return the poll of a group in which the newest vote of `voter` is the message `vote_id`, or None."""
+    return await _first(
+        tx,
+        "group_folder = ? AND id IN (SELECT poll_id FROM poll_votes WHERE vote_id = ? AND voter = ?)",
+        folder,
+        vote_id,
+        voter,
+    )
+
+
 async def ended_in(tx: Tx, turn_id: TurnId) -> list[Poll]:
     """Return the ended polls whose results the agent reports in this turn."""
     return await _MAPPER.fetch_all(tx, "SELECT * FROM polls WHERE end_turn = ? ORDER BY id", (turn_id,))
@@ -222,17 +233,23 @@ async def put_vote(tx: Tx, poll: Poll, vote: PollVote) -> bool:
     return cursor.rowcount == 1
 
 
-async def take_back(tx: Tx, folder: Folder, vote_id: MessageId, *, voter: str) -> None:
-    """Empty the vote that came as the message `vote_id`, which the voter has deleted in the messenger.
+async def take_back(tx: Tx, chat_jid: ChatJid, vote_id: MessageId, *, voters: Collection[str] | None) -> None:
+    """Empty the vote that came as the message `vote_id`, which was deleted in the messenger.
 
-    Its row stays, as a vote for no option. Nothing happens if the group has no such vote.
+    Its row stays, as a vote for no option. Nothing happens if the chat has no such vote of one of the
+    `voters`; for None, which is a moderator's deletion, it may be anybody's.
     """
     await tx.execute(
         """
-        UPDATE poll_votes SET chosen_json = '[]' WHERE vote_id = ? AND voter = ?
-            AND poll_id IN (SELECT id FROM polls WHERE group_folder = ?)
+        UPDATE poll_votes SET chosen_json = '[]' WHERE vote_id = :vote
+            AND (:voters IS NULL OR voter IN (SELECT value FROM json_each(:voters)))
+            AND poll_id IN (SELECT id FROM polls WHERE chat_jid = :chat)
         """,
-        (vote_id, voter, folder),
+        {
+            "vote": vote_id,
+            "voters": None if voters is None else json.dumps(sorted(voters)),
+            "chat": chat_jid,
+        },
     )
 
 

@@ -1527,6 +1527,71 @@ TALKS = {
         At what time?
         > midnight
         at 00:00: swim.
+        > remind me every day to rest
+        At what time?
+        > half past midnight
+        I'll remind you every day at 00:30: rest.
+        > remind me on weekdays at midnight to sleep
+        I'll remind you every weekday at 00:00: sleep.
+        > 매일 밤 12시에 자라고 알려줘
+        매일 00:00에 알려드릴게요: 자기.
+        > remind me on Friday to lock up
+        At what time on Fri 2026-02-13?
+        > half past midnight
+        That can mean several times: Fri 2026-02-13 00:30 or Sat 2026-02-14 00:30. Which one?
+    """,
+    "midnight of a day is asked about": """
+        > remind me on friday at midnight to call
+        That can mean several times: Fri 2026-02-13 00:00 or Sat 2026-02-14 00:00. Which one?
+        > the second
+        I'll remind you on Sat 2026-02-14 00:00: call (reminder 1).
+        > remind me tonight at midnight to sleep
+        I'll remind you on Tue 2026-02-10 00:00: sleep (reminder 2).
+        > remind me on friday at 2 at night to rest
+        That can mean several times: Fri 2026-02-13 02:00 or Sat 2026-02-14 02:00. Which one?
+        > the first
+        I'll remind you on Fri 2026-02-13 02:00: rest (reminder 3).
+        > 밤 12시 반에 자라고 알려줘
+        2026-02-10 (화) 00:30에 알려드릴게요: 자기 (알림 4번).
+        > 매일 밤 2시에 자라고 알려줘
+        매일 02:00에 알려드릴게요: 자기.
+        > 내일 자정에 전화하라고 알려줘
+        여러 가지로 읽을 수 있어요: 2026-02-10 (화) 00:00 또는 2026-02-11 (수) 00:00. 어느 쪽인가요?
+        > 그만
+        > remind me on friday at 9 to write
+        > move it to half past midnight
+        That can mean several times: Fri 2026-02-13 00:30 or Sat 2026-02-14 00:30. Which one?
+    """,
+    "a quarter to twelve may be before noon or before midnight": """
+        > remind me on Friday at 12 to feed the cat
+        > quarter to
+        Morning or evening? Fri 2026-02-13 11:45 or Fri 2026-02-13 23:45
+        > evening
+        I'll remind you on Fri 2026-02-13 23:45: feed the cat (reminder 1).
+        > remind me tonight at quarter to twelve to feed the dog
+        I'll remind you on Mon 2026-02-09 23:45: feed the dog (reminder 2).
+    """,
+    "any span before an event counts whole": """
+        > remind me half an hour before the meeting at 3pm
+        I'll remind you on Mon 2026-02-09 14:30: the meeting (reminder 1).
+        > remind me 1 hour 30 minutes before the exam at 3pm
+        I'll remind you on Mon 2026-02-09 13:30: the exam (reminder 2).
+        > remind me to bring slides an hour and a half before the talk tomorrow at 3pm
+        I'll remind you on Tue 2026-02-10 13:30: bring slides (reminder 3).
+        > remind me tomorrow a quarter of an hour before the call at 3pm
+        I'll remind you on Tue 2026-02-10 14:45: the call (reminder 4).
+        > remind me to call mum before the party at 3pm
+        I'll remind you on Mon 2026-02-09 15:00: call mum before the party (reminder 5).
+        > remind me at 9am an hour before the show at 3pm
+        not: 14:00
+        > remind me a half hour before the film at 3pm
+        I'll remind you on Mon 2026-02-09 14:30: the film
+        > remind me ten to fifteen minutes before the train at 3pm
+        I'm not sure which words are the time.
+        > 일요일 오후 3시 회의 1시간 30분 전에 알려줘
+        2026-02-15 (일) 13:30에 알려드릴게요: 회의
+        > 일요일 오후 3시 산책 반 시간 전에 알려줘
+        2026-02-15 (일) 14:30에 알려드릴게요: 산책
     """,
     "a deadline is moved of a task whose title has the word for it": """
         > add a task plan to move house

@@ -100,6 +100,9 @@ def test_what_takes_more_to_understand_is_left_to_an_agent(text):
         ("1. as in figure 2.a", ((1, "as in figure 2.a"),)),
         ("1. the hall\n2:30 pm", ((1, "the hall\n2:30 pm"),)),
         ("1)5", ((1, "5"),)),
+        ("1. 2 hours\n2 hours", ((1, "2 hours\n2 hours"),)),
+        ("1 일요일\n2 people like it\n3) 3 pm", ((1, "일요일\n2 people like it"), (3, "3 pm"))),
+        ("2 daylight", ((2, "daylight"),)),
     ],
 )
 def test_answers_are_read_by_their_numbers(text, wanted):
@@ -127,7 +130,11 @@ def test_a_number_alone_in_its_line_continues_an_answer():
 
 
 @pytest.mark.parametrize(
-    "text", ["hello", "hello\n1. yes", "4. yes", "1. yes\n1. no", "0. yes", "1.", "1.5 hours", "1:30 pm", ""]
+    "text",
+    [
+        *("hello", "hello\n1. yes", "4. yes", "1. yes\n1. no", "0. yes", "1.", "1.5 hours", "1:30 pm", ""),
+        *("2 hours", "3 PM", "2 시간", "3 명이요", "1 day is enough"),
+    ],
 )
 def test_what_does_not_answer_all_through_is_no_answer(text):
     assert reply_parser.answers(text, count=3) is None
