@@ -194,20 +194,22 @@ class ModelHealth:
     async def _record_answer(self, identity: RunIdentity, answering_model: str | None) -> None:
         """Record that, and when, the service answered a run's request for `answering_model`.
 
-        This ends its turn's outage, the refusals of the turn's model, and those that concern no particular
-        model. The refusal of a model that an agent chose itself ends with an answer of that model, of the one
-        that the owner has chosen for its group since, or, after a restart of the host, of any model: which
-        one was refused is not stored, and the refusal blocks no turn even if it still holds.
+        This ends its turn's outage, the refusals of the model that answered, and those of all models. The
+        refusal of a model that an agent chose itself ends with an answer of that model, or of the model that
+        the owner has set for the agent's group since. After a restart of the host, an answer of any model
+        ends it: nothing stores which model was refused, and this refusal blocks no turn.
         """
         self.accepted_ms = self._clock.now_ms()
         await self.end_outage(identity)
         if self._open_refusals:
+            # Not always the one that answers: a running container may have the model that was set before, and
+            # its agent may use another one for a part of its work.
             model = await self._model_of(identity.folder, identity.kind)
-            answering = {None, model}
-            has_moved = (
+            answering = {None, answering_model}
+            is_replaced = (
                 identity.folder == self._choosing_folder and model is not None and model == answering_model
             )
-            if has_moved or self._chosen_by_agent in (None, answering_model):
+            if is_replaced or self._chosen_by_agent in (None, answering_model):
                 answering.add(OWN_CHOICE)
             await self._end_refusals(
                 [refusal for refusal in self._open_refusals if refusal.model in answering]
