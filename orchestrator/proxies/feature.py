@@ -393,7 +393,7 @@ class ContainerProxies:
                 )
             text = f"⚠️ At the model service '{service.name}': {cause}. {fix}"
             day = now_ms // DAY_MS
-            await owner.notify(tx, text, about=f"service:{service.name}:{day}", now_ms=now_ms)
+            await owner.notify_once(tx, text, about=f"service:{service.name}:{day}", now_ms=now_ms)
         self._host.wakeups.outbox.set()
 
     async def _with_waiting_time(self, identity: RunIdentity, answered: Answered) -> Answered:
