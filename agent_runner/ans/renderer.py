@@ -12,7 +12,7 @@ OPEN = "<system_notification>"
 CLOSE = "</system_notification>"
 """The end of the wrapper around all notices of one text, which `OPEN` begins."""
 MAX_CHARS = 2_000
-"""Most characters of the run's own notices together.
+"""Most characters of the notices that the run itself has made, together.
 
 The host's may use all that a point accepts: their number is bounded, and their next turn may be a day away.
 """
@@ -46,9 +46,9 @@ Write = Callable[[NoticeBatch], str]
 def compose(candidates: Sequence[NoticeBatch], write: Write, *, limit: int) -> RenderedNotices:
     """Return a text with the first of `candidates` that fit in `limit` characters, at most `MAX_NOTICES`.
 
-    `write` returns the text of one candidate. The run's own notices may take only `MAX_CHARS` together, but
-    for the first candidate, which may be longer if it has one entry. If it has more and is too long, only its
-    first entries are written. Of the candidates that do not fit, those that `may_be_summed_up` are counted by
+    `write` returns the text of one candidate. Notices that the run itself has made, and not the host, get
+    less space, and of a first candidate that is too long only the first entries are written: see `_fitting`.
+    Of the candidates that do not fit, those that `may_be_summed_up` are counted by
     type in the last line and count as delivered; the others wait. The result is empty if not even the first
     fits.
     """
@@ -68,10 +68,10 @@ def compose(candidates: Sequence[NoticeBatch], write: Write, *, limit: int) -> R
 def _fitting(candidates: Sequence[NoticeBatch], write: Write, limit: int) -> list[RenderedNotice]:
     """Return the first candidates that fit in `limit` characters, at most `MAX_NOTICES`, with their texts.
 
-    `write` returns the text of a candidate. The run's own candidates, which have no `notice_id`, may take
-    only `MAX_CHARS` of `limit` together. The first candidate is shortened to the space that it may take; if
-    it has a single entry left and is still longer, it may take all of `limit`. After a shortened candidate,
-    no other is returned.
+    `write` returns the text of a candidate. Candidates that the run itself has made have no `notice_id`,
+    unlike those of the host; they may take only `MAX_CHARS` of `limit` together. The first candidate is
+    shortened to the space that it may take; if it has a single entry left and is still longer, it may take
+    all of `limit`. After a shortened candidate, no other is returned.
     """
     delivered: list[RenderedNotice] = []
     room_left, own_room_left = limit, min(limit, MAX_CHARS)

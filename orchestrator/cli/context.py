@@ -154,6 +154,22 @@ def correct(
 
     options = {"--task": task, "--title": title, "--objective": objective, "--status": status}
     plan_options = [name for name, value in options.items() if value is not None]
+    _check_correction(group, plan_options, plan_id=plan_id, has_summary=summary is not None, forget=forget)
+    saved = _change(
+        home,
+        group,
+        lambda manager, now_ms: manager.correct(lambda contents: change(contents, now_ms), now_ms=now_ms),
+    )
+    print(f"Corrected.{f' The earlier context is {saved.name}.' if saved else ''}")
+
+
+def _check_correction(
+    group: str, plan_options: list[str], *, plan_id: str | None, has_summary: bool, forget: bool
+) -> None:
+    """Check that each given option of `correct` has something to change, and that there is a change.
+
+    `plan_options` are the given ones of --task, --title, --objective and --status. Raises `UsageError`.
+    """
     if forget and plan_options:
         raise UsageError(
             f"--forget forgets the whole plan: leave out {', '.join(plan_options)}, or --forget."
@@ -163,16 +179,15 @@ def correct(
         raise UsageError(
             f"Without its plan, {useless} changes nothing: add --plan ID, see 'andy context plan {group}'."
         )
-    if status is not None and task is None:
+    if "--status" in plan_options and "--task" not in plan_options:
         raise UsageError("A status is a task's: add --task ID, or leave out --status.")
-    if summary is None and plan_id is None:
+    if not has_summary and plan_id is None:
         raise UsageError("Say what is to be corrected: --summary TEXT, or --plan ID.")
-    saved = _change(
-        home,
-        group,
-        lambda manager, now_ms: manager.correct(lambda contents: change(contents, now_ms), now_ms=now_ms),
-    )
-    print(f"Corrected.{f' The earlier context is {saved.name}.' if saved else ''}")
+    if plan_id is not None and not forget and plan_options in ([], ["--task"]):
+        raise UsageError(
+            "Say what is to be changed of the plan: --title, --objective or --forget; of its --task, --title"
+            " or --status."
+        )
 
 
 @context_app.command

@@ -406,15 +406,13 @@ def _firewall(home: Home) -> DoctorFinding:
     the errors of `docker_client.translated`.
     """
     install_file = home.data / "install"
+    # Read here, since an error of the file is none of the engine.
+    install = install_file.read_text().strip() if install_file.is_file() else None
     with docker_client.translated(), closing(docker_client.connect()) as client:
-        network_info = (
-            network.find_network(client, install_file.read_text().strip()) if install_file.is_file() else None
-        )
-    if network_info is None:
+        network_info = network.find_network(client, install) if install is not None else None
+    if install is None or network_info is None:
         return note("firewall", "not set: Andy has not run with Docker yet", fix="andy up")
-    rule = Firewall(
-        install=install_file.read_text().strip(), bridge=network_info.bridge, gateway=network_info.gateway
-    )
+    rule = Firewall(install=install, bridge=network_info.bridge, gateway=network_info.gateway)
     # The ports of the proxies, which are all that agents may reach of this machine.
     ports = [int(port_file.read_text()) for name in PORT_FILES if (port_file := home.data / name).is_file()]
     fix = f"as root: {rule.commands(ports)}"

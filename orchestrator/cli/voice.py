@@ -74,7 +74,11 @@ def install(
             if not transcriber.is_model(folder):
                 raise UsageError(f"{folder} holds no model: it needs {', '.join(transcriber.MODEL_FILES)}.")
             print(f"Copying {folder} …", flush=True)
-            shutil.copytree(folder, partial)
+            try:
+                shutil.copytree(folder, partial)
+            except shutil.Error as error:
+                reason = str(error.args[0][0][2])  # of each file: its path, its copy, and what went wrong
+                raise VoiceNotReady(f"The model cannot be copied: {reason}.") from error
         else:
             _download(report["model"], partial)
         shutil.rmtree(target, ignore_errors=True)

@@ -62,6 +62,10 @@ class DeletionSync:
         self._on_forgetting = on_forgetting
         self._session_files = session_files
         self._removals = removals
+        self._ended_sessions: dict[Folder, int] = {}
+        """The groups whose session was ended, but whose transcripts are not all deleted. Each has the number
+        of requests for a new session that this has fulfilled.
+        """
 
     async def run(self) -> None:
         """Carry out deletions after each event that may bring some, and once a minute.
@@ -107,8 +111,9 @@ class DeletionSync:
     async def _end_session(self, group: Group) -> None:
         """End the agent's session of a group that has forgotten something, and the group's containers.
 
-        The session would still contain the forgotten texts. Its transcripts are deleted. While a turn of the
-        group runs, nothing is done: a later sweep ends the session.
+        The session would still contain the forgotten texts. Its transcripts are deleted; if some cannot be
+        deleted, a later sweep tries again. While a turn of the group runs, nothing is done: a later sweep
+        ends the session.
         """
         async with self._database.transaction() as tx:
             if await turns.running_of(tx, group.folder) is not None:
@@ -116,17 +121,24 @@ class DeletionSync:
             # When something was forgotten, `request_new_session` recorded that.
             if not (request_count := await sessions.new_session_requests(tx, group.folder)):
                 return
-            await sessions.lose(tx, group.folder)  # the next run begins a new one
-            # The configuration is stored unchanged, but with a new time. Because of that, the group's
-            # containers, which still use the old session, are ended.
-            await groups.set_config(tx, group.folder, group.container_config, now_ms=self._clock.now_ms())
-        self._bus.publish("group.configured", group=group.folder)
+            # If only deleting the transcripts is tried again, the session and the containers are new already.
+            is_ended = self._ended_sessions.get(group.folder) == request_count
+            if not is_ended:
+                await sessions.lose(tx, group.folder)  # the next run begins a new one
+                # The configuration is stored unchanged, but with a new time. Because of that, the group's
+                # containers, which still use the old session, are ended.
+                await groups.set_config(tx, group.folder, group.container_config, now_ms=self._clock.now_ms())
+        self._ended_sessions[group.folder] = request_count
+        if not is_ended:
+            self._bus.publish("group.configured", group=group.folder)
         # Outside a transaction: the agent may have written many transcripts, and other groups need the
         # database meanwhile.
         try:
             await asyncio.to_thread(transcript.remove_all, self._session_files, group.folder)
         except OSError as error:
             log.warning("context.transcript_not_removed", group=group.folder, reason=str(error))
+            return
+        self._ended_sessions.pop(group.folder, None)
         # Only now: if the host is killed before all transcripts are deleted, the record makes the next host
         # do it. The record stays, too, if more requests came meanwhile.
         await self._database.write(lambda tx: sessions.finish_new_session(tx, group.folder, request_count))

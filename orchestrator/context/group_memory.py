@@ -287,16 +287,20 @@ class GroupMemory:
         # The undo copies of the files contain the texts too. They are first: if they cannot be deleted, the
         # same request still finds everything.
         await asyncio.to_thread(delete_undo_copies, self._home, folder)
-        # Files before rows: after a crash in between, the same request still finds the rows.
+        # The agent's session is ended after the turn, also if this fails or the host is killed below: then
+        # the same request may find nothing more, as the id of a note that is gone is not found again.
+        await self._database.write(lambda tx: sessions.request_new_session(tx, folder))
+        # Files before rows: after a crash in between, the same request still finds the rows. Of the files,
+        # first those that another process may hold: nothing is gone yet when that is refused.
+        await asyncio.to_thread(_forget_context, self._recorder.manager(folder), selection, now_ms=now_ms)
         counts = Counter(item.kind for item in removed_items if item.kind != "note")
         counts["message"] += len(matching_messages)
         # For the reply, a line that is in several note files counts each time that it is removed.
         counts["note"] += await asyncio.to_thread(self._forget_notes, notes, selection)
-        await asyncio.to_thread(_forget_context, self._recorder.manager(folder), selection, now_ms=now_ms)
         async with self._database.transaction() as tx:
             await _forget_rows(tx, group, selection, removed_items, matching_messages, now_ms=now_ms)
             await turn_effects.forget(tx, folder)
-            # The agent's session is ended after the turn.
+            # Once more: a session that began meanwhile may have been told what was only removed now.
             await sessions.request_new_session(tx, folder)
             detail = {"forgotten": {kind: count for kind, count in counts.items() if count}}
             await audit.append(

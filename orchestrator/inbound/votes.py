@@ -153,9 +153,10 @@ async def _message_for(
     """Return the message to store for a vote, with the chosen options as its text and the poll as its quote.
 
     It is an edit of the person's previous vote if that is stored and no agent has read it, else a message of
-    its own. A vote that starts a turn (`starts_turn`) edits only a previous vote that is part of a turn. The
-    message is marked as ignored, for no agent to answer; `_store_vote` of the intake removes the mark if the
-    vote starts a turn.
+    its own. A vote that starts a turn (`starts_turn`) edits only a previous vote that is part of a turn: any
+    other stays in the history, and the new vote is a message of its own, which starts the turn. The message
+    is marked as ignored, for no agent to answer; `_store_vote` of the intake removes the mark if the vote
+    starts a turn.
 
     Args:
         tx: the transaction.

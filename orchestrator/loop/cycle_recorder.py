@@ -393,7 +393,8 @@ class CycleRecorder:
         await self._record_event(tx, cycle.folder, event, **ids)
         await self._record_event(tx, cycle.folder, "cycle.end", **ids, outcome=outcome.value)
         set_to = {"applied_ms": decision.next_ms - ended_ms, "next_wake_at": decision.next_ms}
-        # Capped because a message was not answered; bounded (below) by the limits for an agent's requests.
+        # A message that was not answered has shortened the sleep. Limits for an agent's requests, which may
+        # change it as well, are reported as `bounded`.
         if decision.is_capped:
             await self._record_event(
                 tx, cycle.folder, "schedule.capped", **ids, **set_to, reason="pending_message"

@@ -393,7 +393,7 @@ class ContainerProxies:
                 )
             text = f"⚠️ At the model service '{service.name}': {cause}. {fix}"
             day = now_ms // DAY_MS
-            await owner.notify(tx, text, about=f"service:{service.name}:{day}", now_ms=now_ms)
+            await owner.notify_once(tx, text, about=f"service:{service.name}:{day}", now_ms=now_ms)
         self._host.wakeups.outbox.set()
 
     async def _with_waiting_time(self, identity: RunIdentity, answered: Answered) -> Answered:
@@ -486,9 +486,9 @@ class ContainerProxies:
             # For the service of `.env`, which cannot be removed, `holder.service` is None.
             removed_service=holder.service if service is None else None,
             model=holder.model,
-            # A turn moves to another service when its own does not answer: it leaves that one. It may move
-            # only to a service that it has not left, or that has answered the host since. A service that it
-            # has left counts for `other_service_answers`, even without such an answer.
+            # A turn leaves a service that does not answer it, and moves to another one: `may_move` is whether
+            # there is one that it has not left, or that has answered the host since the turn left it. For
+            # `other_service_answers`, it does not matter which services the turn has left.
             may_move=holder.turn_id is not None and self._could_move(holder, config),
             other_service_answers=holder.turn_id is not None
             and self.models.other_service_answers(
@@ -497,8 +497,8 @@ class ContainerProxies:
                 holder.kind or TurnKind.CHAT,
                 is_isolated=holder.is_isolated,
             ),
-            # Whether the service of this run is among those that its turn has left. No turn has the id 0,
-            # which stands for a run without a turn.
+            # Whether its turn has left the service of this run. No turn has the id 0, which stands for a run
+            # without a turn.
             has_moved=(holder.service or OF_DOTENV) in self.models.left.get(holder.turn_id or TurnId(0), ()),
         )
 

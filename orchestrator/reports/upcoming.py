@@ -13,7 +13,7 @@ from orchestrator.calendars.service import words
 from orchestrator.domain.dashboard import BoardTask, Deadline, Notification, NotificationStatus
 from orchestrator.domain.values import ScheduledTask, TaskStatus
 from orchestrator.groups import settings
-from orchestrator.reports import tasks
+from orchestrator.reports import tasks as task_reports
 from orchestrator.scheduler import timing
 from orchestrator.store.board import notifications as board_notifications
 from orchestrator.store.board import tasks as board_tasks
@@ -84,7 +84,7 @@ async def rows(tx: Tx, folder: str | None, *, with_ended: bool, zone: ZoneInfo) 
             task.status.value,
             task.prompt,
         )
-        for task in await tasks.every(tx, folder, with_ended=with_ended)
+        for task in await task_reports.every(tx, known_folder, with_ended=with_ended)
     ]
     statuses = () if with_ended else OPEN_STATUSES
     # The reminders are among the notifications: those with a number.
@@ -114,7 +114,7 @@ async def week(
             now_ms=now_ms,
             zone=zone,
         )
-        for task in await tasks.every(tx, folder, with_ended=False)
+        for task in await task_reports.every(tx, known_folder, with_ended=False)
         if task.status is TaskStatus.ACTIVE
         for times_ms in _times_by_day(task, until_ms, zone)
     ]

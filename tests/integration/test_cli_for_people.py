@@ -30,12 +30,14 @@ from orchestrator import __main__
 from orchestrator.backup import group_export, make, move_in
 from orchestrator.backup.archive import BackupContents
 from orchestrator.base.clock import utc_stamp
-from orchestrator.cli import chat, uninstall, web, whatsapp
+from orchestrator.channels.voice import transcriber
+from orchestrator.cli import chat, demo, uninstall, web, whatsapp
 from orchestrator.cli import main as cli
 from orchestrator.cli.client import AnswerLost, Client
 from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.main import app
 from orchestrator.cli.options import is_confirmed
+from orchestrator.domain.dashboard import NotificationStatus
 from orchestrator.domain.errors import AndyError, BadRequest, NotRunning, SettingError
 from orchestrator.domain.values import Folder
 from orchestrator.groups import registration
@@ -886,3 +888,35 @@ def test_a_taken_port_is_refused_with_the_command_for_another(monkeypatch, wante
         web_feature.listen_locally(wanted),
     ):
         pytest.fail("it listens")
+
+
+@pytest.mark.parametrize("status", [NotificationStatus.DELIVERED, None])
+async def test_a_reminder_of_the_demo_that_is_sent_or_not_set_ends_no_demo_with_a_traceback(
+    tmp_path, monkeypatch, status
+):
+    database = await Database.open(Home(tmp_path).database)
+    async with database.transaction() as tx:
+        await registration.ensure_main(tx, now_ms=1)
+        group = await groups.known(tx, "main")
+        if status is not None:
+            await put_reminder(tx, group, text="the bread", due_ms=2, now_ms=1, status=status)
+    await database.close()
+    monkeypatch.setattr(demo, "STEP_SECONDS", 0)
+    with pytest.raises(TimeoutError if status else demo.DemoFailed):
+        await demo._wait_for_reminder(Home(tmp_path), asyncio.Queue())
+
+
+def test_a_model_that_cannot_be_copied_is_said_in_a_line(tmp_path, monkeypatch):
+    model = tmp_path / "model"
+    model.mkdir()
+    for name in transcriber.MODEL_FILES:
+        (model / name).touch()
+
+    def unreadable(source: str, *_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", source)
+
+    monkeypatch.setattr(transcriber, "has_library", lambda: True)
+    monkeypatch.setattr("shutil.copystat", unreadable)
+    words = ["voice", "install", "--from", str(model), "--home", str(tmp_path / "home")]
+    with pytest.raises(AndyError, match=r"model cannot be copied: .*Permission denied"):
+        app(words, exit_on_error=False, print_error=False, result_action="return_value")

@@ -172,12 +172,16 @@ async def test_an_answer_changes_what_it_says_without_doubt(
 async def test_a_task_that_was_ended_by_a_tap_is_taken_up_again_where_that_is_said(browser, tmp_path, action):
     home = tmp_path / "home"
     task_id = await tool(browser, home, "family", "create_task", title="Wash the car")
+    await tool(browser, home, "family", "update_task", task_id=task_id, progress=40)
     page = await send_form(browser, f"/board/family/tasks/{task_id}/{action}", of="/board")
     undo = f"/board/family/tasks/{task_id}/undo"
-    (number,) = re.findall(rf'action="/console{undo}".*?name="_form" value="([^"]+)"', page.text, re.DOTALL)
+    ((path, number),) = re.findall(
+        rf'action="(/console{undo}[^"]*)".*?name="_form" value="([^"]+)"', page.text, re.DOTALL
+    )
     assert task(home, task_id)["status"] != "active"
-    await browser.post(f"/console{undo}", data={"_form": number}, follow_redirects=True)
-    assert task(home, task_id)["status"] == "active"
+    await browser.post(path, data={"_form": number}, follow_redirects=True)
+    found = task(home, task_id)
+    assert (found["status"], found["pct"]) == ("active", 40)
 
 
 def test_every_refusal_of_the_dashboard_has_words():

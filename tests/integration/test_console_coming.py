@@ -184,6 +184,13 @@ async def test_a_reminder_of_another_chat_that_is_made_to_repeat_stays_in_that_c
     assert scheduled(root)["tasks"][f"{ECHO}tablet"].chat_jid == cousins
 
 
+async def test_a_group_may_be_named_in_any_case_and_a_reminder_of_later_is_listed(browser, root):
+    day = (datetime.now(UTC) + timedelta(days=20)).date().isoformat()
+    await add(browser, "Feed the later cat", f"{day} 09:00")
+    assert "Feed the later cat" in await page_text(browser, "/coming?group=family")
+    assert "Feed the later cat" in await page_text(browser, "/coming?group=Family")
+
+
 async def test_a_full_day_says_how_many_lines_are_left_out_and_leads_to_them(browser, root, monkeypatch):
     monkeypatch.setattr(coming, "MAX_ROWS_A_DAY", 1)
     monkeypatch.setattr(coming, "MAX_SCHEDULED", 1)

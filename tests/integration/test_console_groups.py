@@ -617,6 +617,18 @@ async def test_a_group_is_registered_by_hand_with_a_name_of_its_own(browser, tmp
     assert "choose another name" in refused.text
 
 
+async def test_why_a_group_is_not_registered_is_said_in_the_language_of_the_page(browser):
+    browser.cookies.set("andy_language", "ko")
+    page = await send_form(browser, "/groups", of="/groups", name="x", folder="global")
+    assert page.status_code == 422
+    assert "폴더 이름은" in page.text
+    assert "is reserved" not in page.text
+    page = await send_form(browser, "/groups/work/chats", of="/groups/work", jid="local:family")
+    assert "이미 에이전트가 있습니다" in page.text
+    page = await send_form(browser, "/groups/work/chats", of="/groups/work", jid="")
+    assert "이 요청은 처리할 수 없습니다" in page.text
+
+
 async def test_a_chat_names_all_that_calls_andy_there(browser):
     await saved(browser, trigger="@Bob")
     page = (await browser.get("/console/chats/work")).text

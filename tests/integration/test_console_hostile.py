@@ -138,3 +138,22 @@ async def test_a_file_is_not_dropped_when_the_owner_speaks_as_andy(tmp_path):
     assert answer.status_code == 422
     assert "see the plan" in answer.text
     assert "not as Andy" in answer.text
+
+
+async def test_a_refused_message_leaves_no_file_and_is_refused_in_the_language_of_the_page(tmp_path):
+    home = tmp_path / "home"
+    async with console_browser(home) as browser:
+        browser.cookies.set("andy_language", "ko")
+        page = await browser.get("/console/chats/family")
+        form = re.findall(r'name="_form" value="([^"]+)"', page.text)
+        said = {"speaker": "member", "chat": "local:main", "text": "see the plan"}
+        for changed, status, reason in (
+            ({}, 422, "이 요청은 처리할 수 없습니다"),
+            ({"chat": "", "text": " "}, 422, "내용이 비어 있습니다"),
+            ({"chat": "", "text": "x" * 200_000}, 413, "글이 너무 깁니다"),
+        ):
+            fields = {"_form": form.pop(), **said, **changed}
+            file = {"file": ("plan.txt", b"x", "text/plain")} if fields["text"].strip() else None
+            answer = await browser.post("/console/chats/family/say", data=fields, files=file)
+            assert (answer.status_code, reason in answer.text) == (status, True), answer.text[-3000:]
+    assert list(home.glob("groups/family/attachments/plan*")) == []

@@ -186,7 +186,7 @@ def test_a_summary_and_plans_are_corrected(andy: AndyProcess, manager: ContextMa
 
     for words, why in (
         (("--summary", "x" * 701), "too long"),
-        (("--plan", "plan_009"), "no plan 'plan_009'"),
+        (("--plan", "plan_009", "--title", "x"), "no plan 'plan_009'"),
         (("--plan", "plan_001", "--task", "task_009", "--title", "x"), "no task 'task_009'"),
         (("--plan", "plan_001", "--task", "task_001", "--status", "maybe"), "is no state"),
     ):
@@ -200,6 +200,9 @@ def test_a_summary_and_plans_are_corrected(andy: AndyProcess, manager: ContextMa
         (("--summary", "x", "--forget"), "--forget changes nothing: add --plan ID"),
         (("--plan", "plan_001", "--status", "completed"), "add --task ID"),
         (("--plan", "plan_001", "--title", "x", "--forget"), "leave out --title, or --forget"),
+        (("--plan", "plan_001"), "what is to be changed of the plan: --title"),
+        (("--plan", "plan_001", "--task", "task_001"), "what is to be changed of the plan: --title"),
+        (("--summary", "x", "--plan", "plan_001"), "what is to be changed of the plan: --title"),
     ):
         refused = andy.cli("context", "correct", "main", *words)
         lines = refused.stderr.strip().splitlines()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -244,6 +245,33 @@ async def test_transcripts_whose_removal_was_broken_off_are_removed_at_the_next_
             await harness.forgetting.sweep()
     await harness.forgetting.sweep()
     assert not path.exists()
+
+
+async def test_transcripts_that_could_not_be_removed_are_removed_at_a_later_look(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with harness.store_harness.database.transaction() as tx:
+        await sessions.request_new_session(tx, FAMILY)
+    path = harness.home / "sessions" / "family" / ".claude" / "projects" / "p" / "s.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text(CODE)
+    ended: list[str] = []
+
+    def too_many(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as broken, harness.store_harness.bus.listening("group.configured") as events:
+        broken.setattr(transcript, "remove_all", too_many)
+        for _ in range(3):
+            await harness.forgetting.sweep()
+        while not events.empty():
+            ended.append(events.get_nowait().kind)
+    assert ended == ["group.configured"], "the session is ended once"
+    assert path.exists()
+    await harness.forgetting.sweep()
+    assert not path.exists()
+    async with harness.store_harness.database.reading() as tx:
+        assert await sessions.new_session_requests(tx, FAMILY) == 0
 
 
 async def test_while_transcripts_are_removed_others_use_the_database_and_more_may_be_forgotten(

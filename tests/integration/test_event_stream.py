@@ -80,6 +80,30 @@ async def test_a_stream_that_nothing_happens_in_is_kept_alive(monkeypatch):
                 break
 
 
+async def test_a_stream_is_kept_alive_while_only_other_groups_are_busy(monkeypatch):
+    monkeypatch.setattr("orchestrator.web.api.events.PING_SECONDS", 0.5)
+    bus = EventBus(SystemClock())
+
+    async def be_busy() -> None:
+        while True:
+            bus.publish("turn.started", group="work")
+            await asyncio.sleep(0.001)
+
+    async with (
+        served(event_route(bus)) as (client, _),
+        client.stream("GET", "/events?group=family") as response,
+    ):
+        busy = asyncio.create_task(be_busy(), name="busy")
+        try:
+            async with asyncio.timeout(10):
+                async for line in response.aiter_lines():
+                    assert "turn.started" not in line
+                    if line == ": ping":
+                        break
+        finally:
+            busy.cancel()
+
+
 async def test_asking_for_the_head_of_a_stream_is_answered_at_once():
     bus = EventBus(SystemClock())
     async with served(event_route(bus)) as (client, _):

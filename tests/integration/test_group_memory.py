@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from agent_runner.wire.mailbox import Reply
+from orchestrator.context import group_memory
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.deletions import DeletionSync
 from orchestrator.context.group_memory import GroupMemory
 from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.dashboard import Person
+from orchestrator.domain.errors import ContextBusy
 from orchestrator.domain.values import Folder, Message
 from orchestrator.groups import memory_templates
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
@@ -442,3 +444,39 @@ async def test_words_leave_what_the_host_recorded_of_the_loop(filled: MemoryHous
     assert (await filled.memory("forget", "jazz concert")).ok
     recorded = await filled.harness.rows("SELECT data_json FROM events")
     assert [json.loads(one["data_json"])["reason"] for one in recorded] == ["", "jazz"]
+
+
+async def test_a_note_that_could_not_be_forgotten_whole_is_found_again_by_its_id(
+    filled: MemoryHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = next(
+        one for one in (await filled.memory("show", "Sundays")).data["items"] if one["kind"] == "note"
+    )
+
+    def busy(*_: object, **__: object) -> None:
+        raise ContextBusy(FAMILY)
+
+    with monkeypatch.context() as beside:
+        beside.setattr(group_memory, "_forget_context", busy)
+        assert (await filled.memory("forget", note["id"])).code == ContextBusy.code
+    assert (await filled.memory("forget", note["id"])).ok
+    assert filled.notes.read_text() == "# Family\n- The dog is Bello\n"
+
+
+async def test_a_session_with_a_forgotten_note_ends_also_when_the_host_dies_before_the_rows(
+    filled: MemoryHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = next(
+        one for one in (await filled.memory("show", "Sundays")).data["items"] if one["kind"] == "note"
+    )
+
+    async def die(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as beside:
+        beside.setattr(group_memory, "_forget_rows", die)
+        with pytest.raises(KeyboardInterrupt):
+            await filled.memory("forget", note["id"])
+    assert "Sundays" not in filled.notes.read_text()
+    async with filled.harness.database.reading() as tx:
+        assert await sessions.new_session_requests(tx, FAMILY)

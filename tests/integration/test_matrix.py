@@ -494,6 +494,34 @@ async def test_a_long_pause_for_one_room_or_a_reaction_is_passed_on_and_none_sho
             assert down.value.pause_seconds > 300
 
 
+async def test_a_homeserver_that_wants_a_pause_is_not_taken_for_one_without_a_reaction(
+    tmp_path, database, homeserver
+):
+    faults: dict = {}
+    async with strict_entrance(homeserver, faults) as address:
+        harness = await asyncio.to_thread(MatrixHome, tmp_path, database, homeserver, address=address)
+        async with harness.living():
+            room = await harness.add_room()
+            question = await ask(harness.owner.write, room, "where?")
+            await harness.until_heard("where?")
+            async with harness.database.reading() as tx:
+                asked = await messages.find(tx, address_of(room), question)
+            await harness.channel.react(asked, "👀")
+            faults["/relations/"] = [600.0]
+            with pytest.raises(ChannelDown) as down:
+                await harness.channel.react(asked, "")
+            assert down.value.pause_seconds > 300
+            faults["/relations/"] = [Page(502)]
+            with pytest.raises(ChannelDown):
+                await harness.channel.react(asked, "")
+            faults["/relations/"] = [0.2]
+            await harness.channel.react(asked, "")
+            reactions = await ask(harness.owner.events, room, "m.reaction")
+            assert [one["content"] for one in reactions] == [{}], "it is taken away"
+            unknown = replace(asked, id="$" + "x" * 43)
+            await harness.channel.react(unknown, "")  # there is nothing to take away
+
+
 async def test_a_file_is_uploaded_once_for_its_message_and_anew_for_another_homeserver(
     tmp_path, database, homeserver, monkeypatch
 ):

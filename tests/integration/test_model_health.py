@@ -625,6 +625,24 @@ async def test_an_answer_of_the_model_for_workers_does_not_end_the_refusal_of_th
     assert len(await harness.told("main")) == 1, "nobody is told that it works again"
 
 
+async def test_an_answer_of_another_model_does_not_end_the_refusal_of_the_one_that_is_set(
+    harness: Harness,
+) -> None:
+    """A container that still runs with the earlier model, or a subagent, asks another one."""
+    harness.model = "claude-nine"
+    await harness.refuse(UNKNOWN)
+    assert [one.model for one in harness.health.refusals] == ["claude-nine"]
+    await harness.begin()
+    harness.api.then(Say("ok"))
+    other = await harness.served.call(content=b'{"model":"claude-small","messages":[]}')
+    assert other.status_code == 200
+    assert [one.model for one in harness.health.refusals] == ["claude-nine"]
+    assert len(await harness.told("main")) == 1, "nobody is told that it works again"
+    harness.api.then(Say("ok"))
+    assert (await harness.served.call(content=b'{"model":"claude-nine","messages":[]}')).status_code == 200
+    assert harness.health.refusals == []
+
+
 async def test_after_a_restart_any_answer_ends_the_refusal_of_the_agents_own_choice(harness: Harness) -> None:
     await harness.refuse(UNKNOWN)
     harness.restart()

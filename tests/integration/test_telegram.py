@@ -31,9 +31,10 @@ from orchestrator.base.wakeups import Wakeups
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.telegram import channel as channel_module
 from orchestrator.channels.telegram import login, updates
-from orchestrator.channels.telegram.channel import TelegramChannel
+from orchestrator.channels.telegram.channel import TelegramChannel, _with_mention
 from orchestrator.channels.telegram.description import CHANNEL
 from orchestrator.channels.telegram.login import TelegramLogin
+from orchestrator.channels.telegram.markup import parse_markdown
 from orchestrator.channels.telegram.message_ids import MessageIds
 from orchestrator.cli.channels import switch_on
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelRefused, OutcomeUnknown
@@ -904,6 +905,23 @@ async def test_marks_leave_as_places_and_a_person_is_mentioned(home):
         {"type": "text_link", "offset": 0, "length": 4, "url": "tg://user?id=77"},
         {"type": "bold", "offset": 6, "length": 3},
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "sent", "offset"),
+    [
+        ("Also, Al: yes", "Also, Al: yes", 6),
+        ("Alle 😀 Al", "Alle 😀 Al", 8),
+        ("Royal", "Al: Royal", 0),
+        ("`Al` and Al", "Al and Al", 7),
+        ("```\nAl\n```", "Al: Al", 0),
+        ("Al님", "Al님", 0),
+    ],
+)
+def test_a_person_is_mentioned_at_their_name_and_not_within_another_word_or_code(text, sent, offset):
+    plain, marks = _with_mention(*parse_markdown(text), ChatMember(jid="tg:1", name="Al"))
+    (link,) = [mark for mark in marks if mark.kind == "text_link"]
+    assert (plain, link.offset, link.length) == (sent, offset, 2)
 
 
 async def test_a_person_is_mentioned_in_a_text_with_as_many_marks_as_telegram_shows(home):

@@ -1,4 +1,4 @@
-"""Test how the skill that draws charts writes numbers."""
+"""Test how the skill that draws charts writes numbers, and what it refuses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from orchestrator.groups.shipped_skills.chart.draw import WIDTH, number, svg_of
+from orchestrator.groups.shipped_skills.chart.draw import WIDTH, BadChart, number, svg_of
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,21 @@ def test_no_label_of_an_axis_leaves_the_picture(unit, value):
         left, right = (float(x), float(x) + width) if anchor == "start" else (float(x) - width, float(x))
         assert left >= 0, words
         assert right <= WIDTH, words
+
+
+@pytest.mark.parametrize(
+    "chart",
+    [
+        {"series": {"x": [1]}, "kind": ["bar"]},
+        {"series": {"x": [1]}, "kind": {}},
+        {"series": {"x": [10**400]}},
+        {"series": {"x": [1.7e308], "y": [-1.7e308]}},
+    ],
+)
+def test_a_chart_that_cannot_be_drawn_is_refused(chart):
+    with pytest.raises(BadChart):
+        svg_of({"labels": ["a"], **chart})
+
+
+def test_the_smallest_numbers_are_drawn():
+    assert "<svg" in svg_of({"labels": ["a"], "series": {"x": [5e-324]}})

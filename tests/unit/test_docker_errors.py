@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 from docker.errors import APIError, DockerException
 from requests import ConnectionError as NoConnection
 from requests import Response
+from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
 from orchestrator.containers.docker.client import translated
+from orchestrator.containers.image import build
 from orchestrator.domain.errors import ContainerError, EngineGone
 
 
@@ -29,9 +33,25 @@ def answer(status: int, words: str) -> APIError:
         (answer(409, "the name is taken"), ContainerError),
         (NoConnection("refused"), EngineGone),
         (DockerException("no engine"), EngineGone),
+        # Streams are read below `requests`: an engine that ends in the middle of one, or is silent.
+        (ProtocolError("Connection broken"), EngineGone),
+        (ReadTimeoutError(None, "/build", "Read timed out."), EngineGone),  # type: ignore[arg-type]
     ],
 )
 def test_what_an_engine_says_is_an_outage_only_where_waiting_helps(said, kind):
     with pytest.raises(ContainerError) as told, translated():
         raise said
     assert type(told.value) is kind
+
+
+def test_an_engine_that_ends_during_a_build_is_gone(tmp_path, monkeypatch):
+    def events(**_):
+        yield {"stream": "Step 1/9"}
+        raise ProtocolError("Connection broken: IncompleteRead(0 bytes read)")
+
+    monkeypatch.setattr(build, "build_context", lambda *_: None)
+    monkeypatch.setattr(build, "inspect", lambda *_: None)
+    monkeypatch.setattr(build, "provide_base", lambda *_: "base")
+    client, sources = Mock(build=events), Mock(hash=lambda: "a")
+    with pytest.raises(EngineGone):
+        build.build(client, layers=(), sources=sources, authorities=tmp_path, say=lambda _: None)

@@ -283,7 +283,9 @@ class MatrixChannel:
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 event = await self._event_id_of(jid, message.id)
-                previous_reaction = await session.own_reaction(room, event, own_login.user_id)
+                previous_reaction = await retry_after_pauses(
+                    lambda: session.own_reaction(room, event, own_login.user_id), longest_seconds=CALL_SECONDS
+                )
                 if previous_reaction is not None:
                     await retry_after_pauses(
                         lambda: session.redact(room, previous_reaction), longest_seconds=CALL_SECONDS

@@ -614,7 +614,12 @@ class MatrixSession:
         """Return the id of the newest reaction of an account to an event; None if there is none.
 
         None also if the homeserver does not know the event: the request that follows, such as one for a new
-        reaction, then fails with the reason. Raises `ChannelDown` if the homeserver cannot be reached.
+        reaction, then fails with the reason.
+
+        Raises:
+            ChannelDown: the homeserver cannot be reached, or the request may work later.
+            ChannelRefused: the homeserver will never accept the request.
+            LoggedOut: the login has ended.
         """
         try:
             # The homeserver returns the newest reactions first.
@@ -623,8 +628,15 @@ class MatrixSession:
             ):
                 if reaction.sender == user_id and not isinstance(reaction, nio.RedactedEvent):
                     return str(reaction.event_id)
-        except AttributeError:
-            # The library (0.26) raises it when the homeserver knows no such event.
+        except AttributeError as error:
+            # The library (0.26) raises it for each answer that is an error: it asks that for the next page.
+            refusal = error.obj
+            if not isinstance(refusal, nio.ErrorResponse):
+                raise
+            # Synapse has no code of its own for an unknown event. Without any code, it is a proxy's answer.
+            http_status = refusal.transport_response.status if refusal.transport_response is not None else 0
+            if not (http_status == 404 and refusal.status_code):
+                _raise_for_error(refusal)
             return None
         except UNREACHABLE as error:
             raise ChannelDown(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
@@ -674,22 +675,31 @@ def _with_mention(
 ) -> tuple[str, tuple[Mark, ...]]:
     """Return a text and its marks so that Telegram notifies the person `mention`.
 
-    A link to the person is marked on their name in the text; a text without the name gets it at its start.
-    Without a person, or without a text, both are returned unchanged.
+    A link to the person is marked on their name in the text. A text without the name, or with it only in
+    code, where Telegram drops links, gets it at its start. Without a person, or without a text, both are
+    returned unchanged.
     """
     if mention is None or not text:
         return text, marks
     name = mention.name or mention.jid
     url = f"tg://user?id={mention.jid.removeprefix(PREFIX)}"
-    if (name_index := text.find(name)) >= 0:
-        link = Mark("text_link", utf16_units(text[:name_index]), utf16_units(name), url)
-        # In order, as a long text is cut by its marks.
-        return text, tuple(sorted((*marks, link), key=lambda mark: (mark.offset, -mark.length)))
+    # Not as a part of a longer word. Letters of other scripts may follow, as Korean puts particles behind a
+    # name.
+    for found in re.finditer(rf"(?<!\w){re.escape(name)}(?![A-Za-z0-9_])", text):
+        link = Mark("text_link", utf16_units(text[: found.start()]), utf16_units(name), url)
+        if not any(mark.kind in {"code", "pre"} and _overlap(mark, link) for mark in marks):
+            # In order, as a long text is cut by its marks.
+            return text, tuple(sorted((*marks, link), key=lambda mark: (mark.offset, -mark.length)))
     shift_units = utf16_units(f"{name}: ")
     moved_marks = [
         Mark(mark.kind, mark.offset + shift_units, mark.length, mark.url, mark.language) for mark in marks
     ]
     return f"{name}: {text}", (Mark("text_link", 0, utf16_units(name), url), *moved_marks)
+
+
+def _overlap(one: Mark, other: Mark) -> bool:
+    """Return whether two marks have a part of the text in common."""
+    return one.offset < other.offset + other.length and other.offset < one.offset + one.length
 
 
 def _entity(mark: Mark) -> MessageEntity:

@@ -130,8 +130,9 @@ def restrict_process(*, readable: Iterable[str], library: str) -> list[str]:
 
     It can read the paths `readable`, the folders of the Python library `library`, and what both need.
 
-    Return phrases for the log, one for each protection that this system does not have; empty if it has both
-    Landlock (files) and the filter of system calls. If nothing is restricted, one phrase may say so.
+    Return phrases for the log that say what is missing; empty if both Landlock (for files) and the filter of
+    system calls are in force. It is one phrase for each of the two that is not, or a single one if neither
+    could be tried.
     """
     if platform.system() != "Linux" or platform.machine() not in _ARCHITECTURES:
         return ["this system has no filter of system calls that Andy knows"]

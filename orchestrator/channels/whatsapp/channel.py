@@ -298,8 +298,8 @@ class WhatsAppChannel:
     def _on_report(self, report: FromBridge) -> None:
         """Handle a report of the bridge: a message, a state, groups, somebody who types, or a receipt.
 
-        Another tells which stored messages are set aside because they cannot be read. Work that needs the
-        database or a file is queued for `_write_reports`.
+        One kind of report says which stored messages were set aside because they cannot be read. A report of
+        an unknown kind is only logged. Work that needs the database or a file is queued for `_write_reports`.
         """
         # Called from the loop that reads the bridge's output, so it must not wait: slow work is queued.
         match report:

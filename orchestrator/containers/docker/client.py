@@ -94,6 +94,7 @@ def translated() -> Iterator[None]:
     load_library()
     import docker.errors
     import requests
+    import urllib3.exceptions
 
     try:
         yield
@@ -105,7 +106,12 @@ def translated() -> Iterator[None]:
         if error.status_code in NOT_READY:
             raise EngineGone(f"Docker is not ready: {error.explanation or error}") from error
         raise ContainerError(f"Docker refuses: {error.explanation or error}") from error
-    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+    except (
+        docker.errors.DockerException,
+        requests.RequestException,
+        urllib3.exceptions.HTTPError,  # docker-py reads streams, such as that of a build, by urllib3 itself
+        OSError,
+    ) as error:
         raise EngineGone from error
 
 

@@ -164,7 +164,7 @@ def build_arguments(base_image: str, environment: Mapping[str, str]) -> dict[str
 
 @contextmanager
 def _engine_errors() -> Iterator[None]:
-    """Turn docker-py's errors that leave the `with` block into errors of this project.
+    """Turn errors of docker-py and its transport that leave the `with` block into errors of this project.
 
     Raises:
         ImageNotBuilt: the engine refuses.
@@ -172,10 +172,11 @@ def _engine_errors() -> Iterator[None]:
     """
     from docker.errors import DockerException
     from requests import RequestException
+    from urllib3.exceptions import HTTPError
 
     try:
         yield
     except DockerException as error:
         raise ImageNotBuilt(f"The engine refuses: {error}. 'docker info' shows its state.") from error
-    except RequestException as error:
+    except (RequestException, HTTPError) as error:  # the latter while a stream of docker-py is read
         raise EngineGone from error

@@ -112,7 +112,7 @@ class AlertContext:
         return any(
             row.type is kind
             and row.delivered_ms is not None
-            and self.now_ms - row.delivered_ms < dedupe.notification_ms(kind)
+            and dedupe.is_lately(row.delivered_ms, dedupe.notification_ms(kind), now_ms=self.now_ms)
             for row in self.past.alerts.get(row_id, ())
         )
 
@@ -361,7 +361,7 @@ def _notify_unless_lately(
         return
     was_asked = any(
         (last_ms := context.last_asked_ms(task.id, kind)) is not None
-        and context.now_ms - last_ms < dedupe.question_ms(kind)
+        and dedupe.is_lately(last_ms, dedupe.question_ms(kind), now_ms=context.now_ms)
         for kind in SAME_PURPOSE[request.type]
     )
     if was_asked:

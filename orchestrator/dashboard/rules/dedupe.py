@@ -69,6 +69,15 @@ def notification_ms(kind: NotificationType) -> int:
     return NOTIFICATION_HOURS[kind] * HOUR_MS
 
 
+def is_lately(at_ms: int, cooldown_ms: int, *, now_ms: int) -> bool:
+    """Return whether a time is less than `cooldown_ms` ago.
+
+    One that is as little ahead counts too, as after the clock was set back. One that is further ahead does
+    not: a clock that was wrong by a year would keep everything back for that long.
+    """
+    return abs(now_ms - at_ms) < cooldown_ms
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duplicate:
     """The row that makes a new one needless; `until_ms` is set where it does so only for a while."""
@@ -128,7 +137,7 @@ def _recent_duplicate(
         if row.status not in (NotificationStatus.DELIVERED, NotificationStatus.CANCELLED) or ended_ms is None:
             continue
         if (
-            ended_ms + cooldown_ms > now_ms
+            is_lately(ended_ms, cooldown_ms, now_ms=now_ms)
             and _are_about_same(request, row)
             and not _are_different_alerts(request, row)
         ):

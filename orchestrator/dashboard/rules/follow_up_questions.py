@@ -188,7 +188,7 @@ def _why_not_now(
             return f"{question.id} is open"
     for kind in kinds:
         last_ms = context.last_asked_ms(task.id, kind)
-        if last_ms is not None and context.now_ms - last_ms < dedupe.question_ms(kind):
+        if last_ms is not None and dedupe.is_lately(last_ms, dedupe.question_ms(kind), now_ms=context.now_ms):
             return "asked lately"
     if proposal is OVERDUE:
         return None  # the question stays on the list for whoever does not answer the overdue alert

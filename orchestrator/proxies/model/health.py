@@ -194,21 +194,23 @@ class ModelHealth:
     async def _record_answer(self, identity: RunIdentity, answering_model: str | None) -> None:
         """Record that, and when, the service answered a run's request for `answering_model`.
 
-        This ends its turn's outage, the refusals of the turn's model, and those that concern no particular
-        model. The refusal of a model that an agent chose itself ends with an answer of that model, with any
-        answer in such a turn of its group once the owner has set a model for it, or, after a restart of the
-        host, with any answer: which model was refused is not stored, and the refusal blocks no turn even if
-        it still holds.
+        This ends its turn's outage, the refusals of the model that answered, and those of all models. The
+        refusal of a model that an agent chose itself ends with an answer of that model, or of the model that
+        the owner has set since for such turns of the agent's group. After a restart of the host, an answer of
+        any model ends it: nothing stores which model was refused, and this refusal blocks no turn.
         """
         self.accepted_ms = self._clock.now_ms()
         await self.end_outage(identity)
         if self._open_refusals:
+            # Not always the one that answers: a running container may have the model that was set before, and
+            # its agent may use another one for a part of its work.
             model = await self._model_of(identity.folder, identity.kind)
-            answering = {None, model}
-            # By the kind, too: turns of workers may have a model of their own all the time. The names are not
-            # compared, as the set one may be short, such as `opus`.
-            is_set_since = model is not None and (identity.folder, identity.kind) == self._choosing_turns
-            if is_set_since or self._chosen_by_agent in (None, answering_model):
+            answering = {None, answering_model}
+            if model is not None and _may_be(model, answering_model or ""):
+                answering.add(model)
+            # By the kind, too: turns of workers may have a model of their own all the time.
+            is_replaced = model is not None and (identity.folder, identity.kind) == self._choosing_turns
+            if (is_replaced and model in answering) or self._chosen_by_agent in (None, answering_model):
                 answering.add(OWN_CHOICE)
             await self._end_refusals(
                 [refusal for refusal in self._open_refusals if refusal.model in answering]
@@ -462,6 +464,16 @@ class ModelHealth:
             self._open_refusals = await model_refusals.unfinished(tx)
         log.info("model.answers_again", causes=[refusal.cause.value for refusal in ended])
         self._on_change()
+
+
+def _may_be(set_model: str, requested_model: str) -> bool:
+    """Return whether an agent requests `requested_model` because the owner has set `set_model`.
+
+    Only full names can be compared: for a short one such as `opus`, the CLI requests a full name. The part
+    from `[` on selects a context size, as in `claude-sonnet-4-5[1m]`.
+    """
+    name = set_model.partition("[")[0]
+    return not name.startswith("claude-") or name == requested_model.partition("[")[0]
 
 
 def _limit_reason(answered: Answered) -> str:

@@ -45,10 +45,11 @@ async def claim(tx: Tx, turn: Turn, *, session_id: str | None, now_ms: int) -> l
     notices that the attempt has claimed by now, the most urgent first: at most `MAX_DELIVERED`, however often
     this is called. Of the notices that have not expired and that no turn has claimed, it claims:
 
-    - Pending ones for every session, for this one, or for a session that had no id yet. That is this one,
-      because notices for one session end with its conversation. A notice that waits for a number of chat
-      turns is claimed when they have started; a chat turn is counted here, and only once however often it is
-      tried. A notice for a later turn is not claimed while the turn that made it is queued or runs.
+    - Pending ones for every session, or for this one. One that was made for a session without an id yet is
+      for this one, as notices of an earlier session have ended with its conversation. A notice that waits for
+      a number of chat turns is claimed when they have started; a chat turn is counted here, and only once
+      however often it is tried. A notice for a later turn is not claimed while the turn that made it is
+      queued or runs.
     - Urgent ones for every session that were delivered in another session, so that each new session gets
       them, too, until they were delivered `MAX_DELIVERIES` times in total.
     """

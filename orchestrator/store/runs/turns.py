@@ -535,8 +535,9 @@ async def _merge(tx: Tx, merged: Turn, remaining: Turn) -> None:
     # The messages are moved before their turn is deleted: without a turn, each would need a reason why it is
     # ignored.
     await _move_contents(tx, merged.id, remaining.id)
-    # The messages, tool calls and changes of an earlier attempt belong to the question, and move with it. The
-    # rows deleted below concerned only that attempt.
+    # The messages, tool calls and changes of an earlier attempt belong to the question, and move with it. By
+    # `OR IGNORE`, a call or a changed row that both turns have stays as `remaining` has it: the call of
+    # `merged` is deleted with `merged`, and its record of the change keeps the id of a turn that is gone.
     await tx.execute("UPDATE outbox SET turn_id = ? WHERE turn_id = ?", (remaining.id, merged.id))
     await tx.execute(
         "UPDATE OR IGNORE tool_calls SET turn_id = ? WHERE turn_id = ?", (remaining.id, merged.id)
@@ -544,6 +545,7 @@ async def _merge(tx: Tx, merged: Turn, remaining: Turn) -> None:
     await tx.execute(
         "UPDATE OR IGNORE turn_effects SET turn_id = ? WHERE turn_id = ?", (remaining.id, merged.id)
     )
+    # These rows concern only the attempt.
     for table in ("dashboard_seen", "dashboard_views", "turn_stops"):
         await tx.execute(f"DELETE FROM {table} WHERE turn_id = ?", (merged.id,))  # noqa: S608 - our own text
     await tx.execute("DELETE FROM turns WHERE id = ?", (merged.id,))

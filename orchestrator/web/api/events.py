@@ -46,7 +46,7 @@ def event_route(bus: EventBus) -> Route:
 async def _events(bus: EventBus, query: EventQuery) -> AsyncGenerator[str]:
     """Yield recent events and then, with `query.follow`, new ones without end, as texts of the stream.
 
-    Only events that the query wants are sent. While no event comes, a ping is sent every `PING_SECONDS`.
+    Only events that the query wants are sent. While none of these comes, a ping is sent every `PING_SECONDS`.
     """
     # Transient events are those that `progress` asks for. They are never in the ring.
     with bus.listening(with_transient=query.progress) as queue:
@@ -60,12 +60,12 @@ async def _events(bus: EventBus, query: EventQuery) -> AsyncGenerator[str]:
         while query.follow:
             try:
                 async with asyncio.timeout(PING_SECONDS):
-                    event = await queue.get()
+                    while not query.wants(event := await queue.get()):
+                        pass
             except TimeoutError:
                 yield PING
                 continue
-            if query.wants(event):
-                yield _server_sent(event)
+            yield _server_sent(event)
 
 
 def _server_sent(event: HostEvent) -> str:

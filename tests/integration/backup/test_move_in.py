@@ -810,6 +810,23 @@ def test_the_times_of_another_zone_come_once_the_group_is_in_it(home, openclaw, 
     assert ("Europe/Berlin", "Europe/Berlin") in rows(home, "SELECT prompt, timezone FROM scheduled_tasks")
 
 
+def test_each_of_several_jobs_without_an_id_is_imported_or_noted(home, openclaw, capsys):
+    jobs = [
+        {
+            "schedule": {"kind": "cron", "expr": f"0 {hour} * * *"},
+            "payload": {"kind": "agentTurn", "message": f"at {hour}"},
+        }
+        for hour in (7, 8)
+    ] + [{"trigger": "x", "payload": {}}, {"agentId": "work", "payload": {}}]
+    (openclaw / "cron" / "jobs.json").write_text(json.dumps({"version": 1, "jobs": jobs}))
+    left = "\n".join(moved(home, capsys, "openclaw", str(openclaw))["left"])
+    assert rows(home, "SELECT prompt FROM scheduled_tasks ORDER BY prompt") == [("at 7",), ("at 8",)]
+    assert "a script written for OpenClaw" in left
+    assert "of the agent 'work'" in left
+    moved(home, capsys, "openclaw", str(openclaw))
+    assert len(rows(home, "SELECT 1 FROM scheduled_tasks")) == 2, "again, none is added"
+
+
 @pytest.fixture
 def nanobot_0_3(tmp_path: Path) -> Path:
     """A home as nanobot 0.3 makes it: conversations beside the workspace, jobs in `action.jsonl`."""

@@ -414,6 +414,17 @@ def test_at_19_an_answered_question_is_not_asked_again_until_its_cooldown_is_ove
     assert asked(again) or notified(again)
 
 
+def test_what_was_asked_and_sent_by_a_clock_that_was_a_year_ahead_keeps_nothing_back():
+    stale = a_task(last_update_ms=at("2026-02-06 20:00"))
+    asked_ahead = AlertHistory(asked={("task_001", QuestionType.STATUS_CHECK): at("2027-02-09 08:40")})
+    plan = planned("2026-02-09 09:00", tasks=[stale], past=asked_ahead)
+    assert asked(plan) or notified(plan)
+
+    due = a_task(deadline="2026-02-10", pct=70)
+    told_ahead = AlertHistory(alerts={"task_001": (delivered("2027-02-09 09:00", cause="deadline:48h"),)})
+    assert notified(planned("2026-02-09 08:30", tasks=[due], past=told_ahead))
+
+
 def test_a_question_and_an_alert_about_the_same_deadline_are_one_too_many():
     plan = planned("2026-02-09 08:30", tasks=[a_task(deadline="2026-02-10", pct=85)])
     assert len(notified(plan)) == 1

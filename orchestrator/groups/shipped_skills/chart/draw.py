@@ -19,6 +19,8 @@ COLOURS = ("#2a6f97", "#e07a5f", "#81b29a", "#f2cc8f", "#6d597a", "#8d99ae")
 FONTS = Path("/usr/share/fonts/truetype/nanum")
 MAX_LABELS = 60
 """Most labels of a chart, and so most numbers of a series."""
+MAX_NUMBER = 1e300
+"""The largest number of a chart, up or down: the differences and quotients of two are computed, too."""
 
 
 class BadChart(Exception):
@@ -55,7 +57,7 @@ def svg_of(chart: object) -> str:
         raise BadChart("it has to be an object with kind, labels and series")
     labels, series = checked(chart)
     kind = chart.get("kind", "bar")
-    if kind not in DRAWN:
+    if not isinstance(kind, str) or kind not in DRAWN:
         raise BadChart(f"kind has to be one of {', '.join(DRAWN)}")
     body = DRAWN[kind](labels, series, str(chart.get("unit", "")))
     return (
@@ -79,8 +81,9 @@ def checked(chart: dict[str, Any]) -> tuple[list[str], dict[str, list[float]]]:
     for name, values in series.items():
         if not isinstance(values, list) or len(values) != len(labels):
             raise BadChart(f"'{name}' has to have {len(labels)} numbers, one for each label")
-        if not all(type(value) in (int, float) and math.isfinite(value) for value in values):
-            raise BadChart(f"'{name}' has something that is no number")
+        # Of no number (NaN), the comparison is false, too.
+        if not all(type(value) in (int, float) and abs(value) <= MAX_NUMBER for value in values):
+            raise BadChart(f"'{name}' has something that is no number, or one beyond {MAX_NUMBER:g}")
     return [str(label) for label in labels], series
 
 
@@ -112,7 +115,9 @@ def scale(series: dict[str, list[float]]) -> tuple[float, float, float]:
     """
     values = [0.0, *(value for values_of_series in series.values() for value in values_of_series)]
     low, high = min(values), max(values)
-    span = (high - low) or 1.0
+    span = high - low
+    if span < 1 / MAX_NUMBER:  # zero, or too small for a quarter of it to be a number
+        span = 1.0
     # The smallest round step (1, 2, 2.5 or 5 times a power of ten) that divides the span into at most five.
     # One of the factors always does, because the power is at most a quarter of the span.
     power = 10 ** math.floor(math.log10(span / 4))

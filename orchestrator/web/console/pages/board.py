@@ -145,7 +145,8 @@ async def change_task(view: View, form: SentForm) -> Response:
 
     Raises `NoTaskAction` for any other action.
     """
-    action, task = view.path_param("action"), {"task_id": view.path_param("id")}
+    folder, task_id, action = view.path_param("folder"), view.path_param("id"), view.path_param("action")
+    task = {"task_id": task_id}
     if action == "archive":
         return await _change(view, form, "move_to_history", task, done_key=".did_archive")
     if action not in TASK_ACTIONS:
@@ -153,15 +154,24 @@ async def change_task(view: View, form: SentForm) -> Response:
     arguments = {**task, **TASK_ACTIONS[action]}
     if action == "block":
         arguments["blocker_note"] = form.text("note")
-    undo = (
-        f"/board/{view.path_param('folder')}/tasks/{view.path_param('id')}/undo" if action in ENDINGS else ""
-    )
+    undo = ""
+    if action in ENDINGS:
+        # A completion overwrites the progress, so the form that undoes it has the present one.
+        async with view.host.reader.reading() as tx:
+            row = await board_tasks.get(tx, (await groups.known(tx, folder)).folder, task_id)
+        progress = f"?progress={row.pct}" if row is not None else ""
+        undo = f"/board/{folder}/tasks/{task_id}/undo{progress}"
     return await _change(view, form, "update_task", arguments, done_key=f".did_{action}", undo=undo)
 
 
 async def reopen_task(view: View, form: SentForm) -> Response:
-    """Reopen a task that was just completed or dropped, whatever version the page showed."""
+    """Reopen a task that was just completed or dropped, whatever version the page showed.
+
+    It gets the progress that the query names, which it had before.
+    """
     arguments = {"task_id": view.path_param("id"), **TASK_ACTIONS["reopen"]}
+    if (progress := whole_number(view.query("progress"))) is not None:
+        arguments["progress"] = progress
     return await _call_tool(
         view, form, view.path_param("folder"), "update_task", arguments, done_key=".did_reopen"
     )

@@ -16,6 +16,7 @@ from orchestrator.base.clock import local_iso
 from orchestrator.domain.errors import BadRequest, StoreError
 from orchestrator.domain.values import Group, Inbound, Run, Turn
 from orchestrator.groups import attachments, registration
+from orchestrator.inbound.intake import check_length
 from orchestrator.queue.owner_actions import TurnActions
 from orchestrator.reports import message_timeline, messages, turn_work
 from orchestrator.reports.audit import detail_text
@@ -306,7 +307,7 @@ async def say(view: View, form: SentForm) -> Response:
             await view.api.groups.say(folder, text, chat=chat)
         else:
             # The line that names the file in the message.
-            file_line = await _store_file(view, folder, file) if file is not None else None
+            file_line = await _store_file(view, folder, file, text, chat) if file is not None else None
 
             def write(group: Group, now_ms: int) -> Inbound:
                 """Return the typed message, with its file, for the chosen chat of its group."""
@@ -321,7 +322,7 @@ async def say(view: View, form: SentForm) -> Response:
             raise
         return await _conversation(
             view,
-            error=str(refused),
+            error=view.why(refused),
             text=text,
             speaker=speaker,
             sender=sender,
@@ -337,15 +338,22 @@ def _refuse_file_of_andy(file: UploadedFile | None) -> None:
         raise BadRequest("A file goes with a message of yours only: send it as you, not as Andy.")
 
 
-async def _store_file(view: View, folder: str, file: UploadedFile) -> str:
+async def _store_file(view: View, folder: str, file: UploadedFile, text: str, chat: str | None) -> str:
     """Store an uploaded file in the group's attachments, and return the line that names it in a message.
+
+    `text` is the message's, and `chat` its chat; None for the group's usual one.
 
     Raises:
         UnknownGroup: there is no group with this folder.
+        BadRequest: it has no such chat.
+        TextTooLong: the text is too long.
         FileRefused: the file is too large, or cannot be stored.
     """
     host = view.host
     group = await host.reader.read(lambda tx: groups.known(tx, folder))
+    # Before the file is stored: a refused message must not leave it to the agent.
+    registration.chosen_chat(group, chat, default=registration.writing_chat(group))
+    check_length(text)
     if file.size > host.attachment_bytes:
         limit = host.settings.andy_attachment_mb
         raise attachments.FileRefused(f"'{file.name}' is larger than {limit} MB (ANDY_ATTACHMENT_MB).")

@@ -20,15 +20,7 @@ from orchestrator.base.clock import local_iso
 from orchestrator.base.terminal_escaping import all_visible
 from orchestrator.domain.dashboard import Notification
 from orchestrator.domain.errors import AndyError, BadRequest, UnknownReminder
-from orchestrator.domain.values import (
-    ChatJid,
-    Folder,
-    Group,
-    Schedule,
-    ScheduledTask,
-    ScheduleKind,
-    TaskStatus,
-)
+from orchestrator.domain.values import ChatJid, Group, Schedule, ScheduledTask, ScheduleKind, TaskStatus
 from orchestrator.inbound.intake import check_text
 from orchestrator.reports import tasks, upcoming
 from orchestrator.reports.upcoming import UpcomingView
@@ -334,7 +326,9 @@ async def _show(
 
     `editing` is the id of the entry that is open for a change; empty for the one in the query.
     """
-    folder = _page_parameter(view, "group") or None
+    # The address may name the group in upper or lower case; `folder` is its name as it is stored.
+    named = _page_parameter(view, "group")
+    folder = (await view.host.reader.read(lambda tx: groups.known(tx, named))).folder if named else None
     editing = editing or view.query("edit")
     if problem is not None:
         view.error = view.why(problem) if isinstance(problem, AndyError) else view.t(".incomplete")
@@ -344,7 +338,7 @@ async def _show(
     async with view.host.reader.reading() as tx:
         all_groups = await groups.every(tx)
         scheduled_tasks = await tasks.every(tx, folder, with_ended=False)
-        to_come = await board_notifications.reminders(tx, Folder(folder) if folder else None)
+        to_come = await board_notifications.reminders(tx, folder)
     by_folder = {str(group.folder): group for group in all_groups}
     reminders = [_scheduled_reminder(view, reminder, by_folder) for reminder in to_come]
     scheduled = [_scheduled_task(view, task, by_folder) for task in scheduled_tasks]

@@ -74,10 +74,15 @@ async def register(view: View, form: SentForm) -> Response:
         view.error = view.t(".name_taken", folder=error.folder)
         return await _show(view, values=form)
     except (AndyError, ValidationError) as error:
-        view.error = str(error)
+        view.error = _refusal_text(view, error)
         return await _show(view, values=form)
     name = registration.name or registration.folder
     return view.done(f"/groups/{registration.folder}", view.t(".registered", name=name))
+
+
+def _refusal_text(view: View, error: AndyError | ValidationError) -> str:
+    """Return why a form is refused, in the page's language where there are words for it."""
+    return view.why(error if isinstance(error, AndyError) else BadRequest(str(error)))
 
 
 async def _free_folder(view: View, name: str) -> str:
@@ -99,7 +104,7 @@ async def add_chat(view: View, form: SentForm) -> Response:
         further_chat = FurtherChat(jid=form.text("jid"), is_notify_chat=form.is_set("notify"))
         await view.api.groups.add_chat(folder, further_chat)
     except (BadRequest, ValidationError) as error:
-        view.error = str(error)
+        view.error = _refusal_text(view, error)
         return await _show_group(view)
     return view.done(f"/groups/{folder}#chats", view.t(".chats_kept"))
 

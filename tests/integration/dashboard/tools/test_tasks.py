@@ -71,6 +71,16 @@ async def test_what_is_open_again_was_never_completed(home: DashboardHarness) ->
     assert (task.completed_ms, task.archived_ms, task.pct) == (None, None, 90)
 
 
+async def test_what_is_open_again_is_not_at_100_percent(home: DashboardHarness) -> None:
+    await home.put(blog(pct=40))
+    await home.chat("update_task", task_id="task_001", status="completed")
+    await home.chat("update_task", task_id="task_001", status="active")
+    assert (await home.task("task_001")).pct == 99, "the rules ask about it again"
+    await home.chat("update_task", task_id="task_001", status="completed")
+    await home.chat("update_task", task_id="task_001", status="active", progress=100)
+    assert (await home.task("task_001")).pct == 100, "it was said so"
+
+
 async def test_a_block_has_its_time_and_goes_with_its_note(home: DashboardHarness) -> None:
     await home.put(blog())
     await home.chat("update_task", task_id="task_001", blocked=True, blocker_note="waits for review")
