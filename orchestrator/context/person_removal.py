@@ -708,7 +708,9 @@ def without_person(text: str, facts: RemovalFacts) -> str:
 def _lines_with_name(path: str, text: str, facts: RemovalFacts) -> dict[str, int]:
     """Return {path: number of lines of `text` that have one of the person's names}; empty if none has."""
     named_lines = [
-        line for line in text.splitlines() if any(person_names.is_named(line, name) for name in facts.names)
+        line
+        for line in memory_templates.legible(text).splitlines()
+        if any(person_names.is_named(line, name) for name in facts.names)
     ]
     return {path: len(named_lines)} if named_lines else {}
 
