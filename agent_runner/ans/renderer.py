@@ -69,9 +69,8 @@ def _fitting(candidates: Sequence[NoticeBatch], write: Write, limit: int) -> lis
     """Return the first candidates that fit in `limit` characters, at most `MAX_NOTICES`, with their texts.
 
     `write` returns the text of a candidate. The run's own candidates, which have no `notice_id`, may take
-    only `MAX_CHARS` of `limit` together. The first candidate is shortened to the space that it may take; if
-    it has a single entry left and is still longer, it may take all of `limit`. After a shortened candidate,
-    no other is returned.
+    only `MAX_CHARS` of `limit` together. The first candidate is shortened until it fits in that space; if one
+    entry alone is longer, it may take all of `limit`. After a shortened candidate, no other is returned.
     """
     delivered: list[RenderedNotice] = []
     room_left, own_room_left = limit, min(limit, MAX_CHARS)
@@ -80,6 +79,7 @@ def _fitting(candidates: Sequence[NoticeBatch], write: Write, limit: int) -> lis
         space = room_left if is_stored else min(room_left, own_room_left)
         batch = candidate if delivered else _shortened(candidate, write, space)
         text = write(batch)
+        # The first may be longer than its space, by its only entry.
         if len(text) > (space if delivered else limit):
             break
         delivered.append(RenderedNotice(batch=batch, text=text))

@@ -347,7 +347,7 @@ def _write_note(root: Path, folder: str, path: str, body: bytes, *, replaces: bo
                 0o644,
                 dir_fd=directory,
             )
-        except FileExistsError:
+        except FileExistsError:  # by O_EXCL, so only if the note must not be replaced
             return False
         with os.fdopen(descriptor, "wb") as file:
             file.write(body)

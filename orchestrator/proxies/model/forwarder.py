@@ -370,6 +370,7 @@ class EventPace:
         heads = [event[:MAX_HEAD_BYTES] for event in events if event.strip()]
         if any(_ERROR_EVENT.search(head) for head in heads):
             raise AnswerCut("its stream ends with an error")
+        # A comment has a head, too, but no `data:`.
         if any(b"data:" in head and b'"ping"' not in head for head in heads):
             self._progress_deadline = now_seconds + self._progress_seconds
         if heads:
