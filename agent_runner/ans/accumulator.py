@@ -138,9 +138,9 @@ class Accumulator:
         self.due(POINTS)  # called for its effect: all batches are closed, and stay due
 
     def mark_delivered(self, batch: NoticeBatch) -> None:
-        """Record that the entries of a batch were delivered; they may be only its first part.
+        """Record that the entries of `batch` were delivered.
 
-        The other entries of that batch go on waiting.
+        If these are only the first entries of a batch that `due` returned, the others go on waiting.
         """
         # The earlier count is stored, because `take_back` undoes the delivery when the turn fails.
         for entry in batch.entries:

@@ -80,6 +80,7 @@ def _fitting(candidates: Sequence[NoticeBatch], write: Write, limit: int) -> lis
         space = room_left if is_stored else min(room_left, own_room_left)
         batch = candidate if delivered else _shortened(candidate, write, space)
         text = write(batch)
+        # The first may be longer than its space, by its only entry.
         if len(text) > (space if delivered else limit):
             break
         delivered.append(RenderedNotice(batch=batch, text=text))

@@ -84,6 +84,10 @@ A process that the agent left behind may hold them open.
 """
 GRACE_SECONDS = 2.0
 """Seconds that the runner may take to end after the container got SIGTERM; then it is killed."""
+STALE_PAUSES_SECONDS = (0.0, 0.1, 0.3, *[1.0] * 27)
+"""Seconds to wait before each search for changed files. Another search follows one of whose files was changed
+while it was sent; if that happens after the last search, too, the files cannot be sent.
+"""
 REPLACED_FILE_ERRORS = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EACCES}
 )
@@ -582,17 +586,19 @@ class Carrier:
         """Have the host store the changes that `find_changes` returns, and wait for its answer.
 
         `find_changes` blocks and returns the changes by target. If a file changes while it is sent, the
-        changes are found and sent again. `n` is the number of the frame that ends the turn, with which the
-        changes take effect; 0 for changes outside of a turn, or for a request, which take effect at once.
-        With 0, nothing is sent if nothing has changed.
+        changes are found and sent again, after the pauses in `STALE_PAUSES_SECONDS`. `n` is the number of the
+        frame that ends the turn, with which the changes take effect; 0 for changes outside of a turn, or for
+        a request, which take effect at once. With 0, nothing is sent if nothing has changed.
 
         Raises:
             ConnectionLost: the connection broke, or the host refused the files.
+            StaleFile: one of the files changed each time, also after the last pause.
             TreeError: the files exceed a limit.
             OSError: a file cannot be read.
         """
         async with self._staging:
-            while True:
+            for pause_seconds in STALE_PAUSES_SECONDS:
+                await asyncio.sleep(pause_seconds)
                 changed = await asyncio.to_thread(find_changes)
                 if not changed and n == 0:
                     return
@@ -617,6 +623,7 @@ class Carrier:
                     await link.staged
                     self._trees.mark_stored(changed)
                     return
+            raise StaleFile("a program changes one of them all the time")
 
     async def _watch_box(self, box: str) -> None:
         """Send the request files that the agent writes to the mailbox directory named `box`, until cancelled.
@@ -639,7 +646,8 @@ class Carrier:
     async def _send_requests(self, link: HostLink, box: str) -> None:
         """Send the requests in the mailbox directory `box` that this connection has not sent yet.
 
-        A file of the group that a request names is sent before the request, and takes effect at once.
+        A file of the group that a request names is sent before the request, and takes effect at once. A file
+        that changes all the time is not sent: the host answers the request with the file that it has, if any.
 
         Raises:
             ConnectionLost: the connection broke, or the host refused the file.
@@ -658,7 +666,8 @@ class Carrier:
                     # Without the output, the host would wait for the ends of earlier turns forever.
                     await self._wait_until_output_sent(link)
                     find_changes = partial(self._trees.file_changes, "/workspace/group", path)
-                    await self._send_changes(link, n=0, find_changes=find_changes)
+                    with suppress(StaleFile):
+                        await self._send_changes(link, n=0, find_changes=find_changes)
                 # Before it is sent: the host may confirm it at once.
                 link.requests_sent[box, name] = version
                 await link.connection.send("request", request, box=box, name=name)

@@ -75,9 +75,9 @@ def checked_target(home: Home, target: Path) -> Path:
     """Return the absolute path of the folder `target`, into which an export may be written.
 
     Raises:
-        BackupError: its parent is missing, it is a link or no folder or not empty, an unfinished export is
-            beside it, it would be inside the home's own folders, or it cannot be looked at; or a restore of
-            the home has not ended.
+        BackupError: the folder's parent is missing; the folder is a link, a file or not empty; an unfinished
+            export is beside it; it would be inside the home's own folders; it cannot be looked at; or a
+            restore of the home has not ended.
     """
     refuse_moves(home)
     target = expanded(target).absolute()
@@ -92,8 +92,8 @@ def _check_target(home: Home, target: Path) -> None:
     """Raise an error if the absolute path `target` is no place for an export.
 
     Raises:
-        BackupError: its parent is missing, it is a link or no folder or not empty, an unfinished export is
-            beside it, or it would be inside the home's own folders.
+        BackupError: the parent of `target` is missing; `target` is a link, a file or not empty; an unfinished
+            export is beside it; or it would be inside the home's own folders.
         OSError: it cannot be looked at, as in a folder of another user.
     """
     if not target.parent.is_dir():

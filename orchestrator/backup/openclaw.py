@@ -391,7 +391,7 @@ def _jobs_in_database(reading: _OpenClaw, scratch: Path) -> list[dict[str, Any]]
     """Return the scheduled jobs in the database of jobs; none if there is no such database.
 
     A database or a job that cannot be read is noted as left out. Of more than `MAX_TASKS` jobs, only the
-    newest are returned.
+    newest are read, and the others are not noted.
     """
     if not foreign_home.has_file(reading.root, JOBS_DATABASE):
         return []

@@ -64,7 +64,7 @@ def restore(
         BackupError: `source` is damaged or not a backup, or the home is not empty and `force` is false.
         StoreTooNew: a newer Andy wrote it.
         HomeError: Andy runs on the home, or the home cannot be written.
-        After each of them the home is unchanged.
+        After each of them the home is unchanged, but folders that it lacked may have been made.
     """
     source = expanded(source)
     # Called for its error: an unreadable backup must not even create the home.

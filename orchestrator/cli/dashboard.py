@@ -83,6 +83,7 @@ def tasks(
     """
     from orchestrator.cli import dashboard_service
 
+    # With --all, --someday changes nothing.
     wanted_status = None if with_all else "someday" if someday else "active"
     rows = [row for row in dashboard_service.tasks(home, group) if wanted_status in (None, row["status"])]
     names = ("id", "group", "status", "progress", "deadline", "priority", "title")

@@ -78,7 +78,7 @@ async def _undo(home: Path | None, group: str | None, number: int | None, *, is_
     async def work(tx: Tx) -> UndoDone:
         """Undo the turn in the transaction, and return the result."""
         if number is None:
-            turn = await _last_turn(tx, service, folder)
+            turn = await _last_turn(tx, service, await folder_of(tx))
         else:
             turn = await service.by_number(tx, number)
         return await service.undo(tx, turn, by=COMMAND_LINE, is_forced=is_forced)

@@ -210,19 +210,19 @@ class OutputReader:
             return
         live.has_read_frame = True
         live.last_frame_ms = self._context.clock.steady_ms()
-        if isinstance(frame, Draft):
-            await self._take_draft(live, frame)
-            return
         is_new = frame.n > live.last_frame  # otherwise an earlier host or stream has read it
         # More repeats than expected are limited, too: a container could repeat old frames without end.
         if is_new or live.free_replays == 0:
             # A turn's progress has a limit of its own: short turns with many tool calls must not look like a
             # flood.
-            is_progress = isinstance(frame, ToolStart | ToolEnd)
+            is_progress = isinstance(frame, Draft | ToolStart | ToolEnd)
             await self._wait_for_rate(live, live.progress_rate if is_progress else live.frame_rate)
         else:
             live.free_replays -= 1
         match frame:
+            case Draft() if is_new:
+                self._take_draft(live, frame)
+                return
             case Standby():
                 self._note_standby(live, frame.cpu_seconds)
                 return
@@ -239,15 +239,11 @@ class OutputReader:
             await self._apply(live, frame)
             live.last_frame = frame.n
 
-    async def _take_draft(self, live: LiveRunState, frame: Draft) -> None:
-        """Add a piece of the text that the model is writing, and notify watchers, though not of each piece.
+    def _take_draft(self, live: LiveRunState, frame: Draft) -> None:
+        """Add a new piece of the text that the model is writing, and notify watchers, though not of each.
 
         The text is held in memory only: a lost piece costs nothing, but a row in the database for each would.
-        A piece that was read before is ignored.
         """
-        await self._wait_for_rate(live, live.progress_rate)
-        if frame.n <= live.last_frame:
-            return
         live.last_frame = frame.n
         live.draft.take(frame)
         if live.draft.claim_notification(self._context.clock):

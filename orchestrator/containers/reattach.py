@@ -85,9 +85,9 @@ class Reattachment:
     async def _take_over(self, run: Run, container: RunningContainer) -> None:
         """Read the output of an earlier host's container again, from its start, in a task of its own.
 
-        If its turn may not have reached it, the turn is written again, unless its group is gone; if that
-        fails, the container is stopped, which queues the turn. A container that was started ahead and has had
-        no turn is removed instead. One of an earlier image is closed, after its turn if it has one.
+        If its turn may not have reached it, the turn is written again. If that fails, or the group is gone,
+        the container is stopped, which queues the turn. A container that was started ahead and has had no
+        turn is removed instead. One of an earlier image is closed, after its turn if it has one.
         """
         ports = self._context.ports
         async with self._context.database.reading() as tx:
@@ -111,7 +111,8 @@ class Reattachment:
         live.is_retired = container.is_outdated
         if group is not None:
             live.apply_config(group)
-        is_written = True
+        # Without its group, the turn cannot be written, and fails once it is queued again.
+        is_written = turn is None or is_acknowledged or group is not None
         if turn is not None and group is not None and not is_acknowledged:
             # The file may never have been written; a runner takes each turn once.
             try:

@@ -453,19 +453,19 @@ class Termination:
         """
         now_ms = self._context.clock.steady_ms()
         for live in self._live_runs:
-            verdict = live.stop_verdict or timeouts.judge(
+            due_verdict = live.stop_verdict or timeouts.judge(
                 live.vitals(), live.limits(self._context.limits), now_ms=now_ms
             )
-            if verdict is None:
+            if due_verdict is None:
                 continue
-            if not verdict.kill and live.state is RunState.IDLE:
-                await self.close(live, reason=verdict.reason)
-            elif not verdict.kill and live.state is RunState.READY:
-                self.dismiss(live, reason=verdict.reason)
-            # A run without a container is still being started, or its engine does not answer. A run with a
-            # verdict is being killed already.
-            elif verdict.kill and live.container is not None and live.verdict is None:
-                await self.kill(live, verdict)
+            if not due_verdict.kill and live.state is RunState.IDLE:
+                await self.close(live, reason=due_verdict.reason)
+            elif not due_verdict.kill and live.state is RunState.READY:
+                self.dismiss(live, reason=due_verdict.reason)
+            # A run without a container is still being started, or its engine does not answer. One with a
+            # `verdict` is being killed already.
+            elif due_verdict.kill and live.container is not None and live.verdict is None:
+                await self.kill(live, due_verdict)
         with suppress(ContainerError):  # the next call tries again
             await self._orphans.remove_all()
 

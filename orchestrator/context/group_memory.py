@@ -405,11 +405,12 @@ class GroupMemory:
         return _FoundNotes(files, unsearched, len(found_lines))
 
     def _is_line_selected(self, notes_folder: str, line: str, selection: ItemSelection) -> bool:
-        """Return whether a line of a note in `notes_folder` is chosen to be forgotten.
+        """Return whether a line of a note in `notes_folder`, with or without its end, is to be forgotten.
 
-        The headings of an archive's entries, `**User**:` and the assistant's name, are not searched: each of
-        its entries has one.
+        Bytes of it that are no text are ignored. The headings of an archive's entries, `**User**:` and the
+        assistant's name, are not searched: each of its entries has one.
         """
+        line = "".join(memory_templates.legible(line).splitlines())
         if notes_folder.endswith(f"/{ARCHIVE}"):
             line = line.removeprefix("**User**: ").removeprefix(f"**{self._recorder.name}**: ")
         return _is_note_line_selected(line, selection)
@@ -417,7 +418,8 @@ class GroupMemory:
     def _forget_notes(self, found: _FoundNotes, selection: ItemSelection) -> int:
         """Remove the chosen lines from the `found` notes, and return the number of those lines. Blocks.
 
-        A note that cannot be read any more is added to those that were not searched.
+        The other lines stay byte by byte. A note that cannot be read any more is added to those that were not
+        searched.
         """
         count = 0
         for notes_folder, name in found.files:
@@ -428,11 +430,10 @@ class GroupMemory:
                 shown_name = memory_templates.shown_name(name)
                 found.unsearched.append(f"{ARCHIVE}/{shown_name}" if is_archive else shown_name)
                 continue
-            lines = text.splitlines()
+            lines = text.splitlines(keepends=True)
             remaining = [line for line in lines if not self._is_line_selected(notes_folder, line, selection)]
             count += len(lines) - len(remaining)
-            changed = "".join(f"{line}\n" for line in remaining)
-            memory_templates.write_memory(self._home, notes_folder, changed, name=name)
+            memory_templates.write_memory(self._home, notes_folder, "".join(remaining), name=name)
         return count
 
 

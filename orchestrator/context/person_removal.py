@@ -409,8 +409,8 @@ async def _forget_messages(tx: Tx, facts: RemovalFacts) -> None:
         if turn_id is not None:
             await sessions.note_deletion(tx, folder, turn_id, answer.seq)
     addresses = {message.sender for message in facts.messages} | facts.removal.addresses
-    # Despite its name, this also deletes the texts of the messages.
-    await person_records.forget_names(tx, folder, addresses, [message.seq for message in facts.messages])
+    seqs = [message.seq for message in facts.messages]
+    await person_records.forget_names_and_texts(tx, folder, addresses, seqs)
     await person_records.forget_calls(tx, facts.turn_ids)
     await polls.forget_person(tx, folder, addresses)
     await board_questions.forget_names(tx, folder, facts.names)
@@ -714,7 +714,9 @@ def without_person(text: str, facts: RemovalFacts) -> str:
 def _lines_with_name(path: str, text: str, facts: RemovalFacts) -> dict[str, int]:
     """Return {path: number of lines of `text` that have one of the person's names}; empty if none has."""
     named_lines = [
-        line for line in text.splitlines() if any(person_names.is_named(line, name) for name in facts.names)
+        line
+        for line in memory_templates.legible(text).splitlines()
+        if any(person_names.is_named(line, name) for name in facts.names)
     ]
     return {path: len(named_lines)} if named_lines else {}
 

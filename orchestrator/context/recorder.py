@@ -495,14 +495,18 @@ class ContextRecorder:
             if repair.kind == "dangling":
                 continue
             self._last_read_turns.pop(Folder(repair.folder), None)
-            async with self._database.transaction() as tx:
-                is_new = await owner.notify(
-                    tx,
-                    f"⚠️ {repair.text} The bad file is kept as {repair.moved_to}; see"
-                    f" 'andy context show {repair.folder}'.",
-                    about=f"context:{repair.folder}",
-                    now_ms=self._clock.now_ms(),
-                )
+            try:
+                async with self._database.transaction() as tx:
+                    is_new = await owner.notify(
+                        tx,
+                        f"⚠️ {repair.text} The bad file is kept as {repair.moved_to}; see"
+                        f" 'andy context show {repair.folder}'.",
+                        about=f"context:{repair.folder}",
+                        now_ms=self._clock.now_ms(),
+                    )
+            except BaseException:
+                self._repairs.appendleft(repair)  # the next call tries again
+                raise
             if is_new:
                 self._on_notified()
 

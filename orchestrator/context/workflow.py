@@ -315,9 +315,9 @@ def with_task(
 ) -> Workflow:
     """Return the workflow with a changed task of a plan; without `task_id`, with a new task at its end.
 
-    A field that is missing or None is unchanged. Outputs are added to those the task has, of which only the
-    newest `MAX_LISTED` stay. The plan's state
-    follows from its tasks. `request_id` is stored, so that a repetition can be recognised.
+    A field that is missing or None is unchanged. Outputs are added to those that the task has; of all these,
+    only the newest `MAX_LISTED` stay. The plan's state follows from its tasks. `request_id` is stored, so
+    that a repetition can be recognised.
 
     Raises:
         UnknownPlan, UnknownPlanTask: no such plan or task exists.

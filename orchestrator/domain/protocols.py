@@ -105,6 +105,8 @@ class Channel(Protocol):
     ) -> MessageId | None:
         """Send a message to a chat. Called again with the same `message_id`, it must not show a second one.
 
+        If it cannot know whether it would, it raises `OutcomeUnknown`.
+
         With an `attachment`, `text` is shown under the file and may be empty. Each other argument is passed
         only to a channel with the feature of its name: `quote` is the message of the chat that this one
         answers, `mention` is the person whom it is for, and `thread` is the thread of the message that is

@@ -58,7 +58,8 @@ class DiffLine:
 async def current(tx: Tx, home: Path, folder: str, part: GroupPart) -> str:
     """Return a part of a group as text, as it is now: settings or profile as JSON, or its memory file.
 
-    `home` is Andy's home directory. Raises `UnknownGroup` if there is no such group.
+    Of the memory file, only the first `memory_templates.MAX_READ_BYTES` are returned. `home` is Andy's home
+    directory. Raises `UnknownGroup` if there is no such group.
     """
     group = await groups.known(tx, folder)
     if part is GroupPart.SETTINGS:
@@ -194,16 +195,20 @@ async def apply(
         UnknownGroup: there is no such group.
         ConfigRefused, GroupChangeRefused, ProfileRefused: the text cannot be stored; also what
             `check_settings` refuses. `GroupChangeRefused` also if the present memory file has
-            `memory_templates.MAX_READ_BYTES` or more.
+            more than `memory_templates.MAX_READ_BYTES`.
         OSError: the memory file cannot be written. After any of these errors, nothing is changed. An error of
             `check` is passed on.
     """
     before = await current(tx, home, folder, part)
     check(before)
+    group = await groups.known(tx, folder)
+    memory = memory_templates.MEMORY
     # `current` reads no more of a memory file, so the rest of it could not be restored.
-    if part is GroupPart.MEMORY and len(before.encode()) >= memory_templates.MAX_READ_BYTES:
+    if part is GroupPart.MEMORY and await asyncio.to_thread(
+        memory_templates.is_cut, home, group.folder, memory
+    ):
         raise GroupChangeRefused(
-            f"{memory_templates.MEMORY} is larger than {memory_templates.MAX_READ_BYTES // 1024} KiB,"
+            f"{memory} is larger than {memory_templates.MAX_READ_BYTES // 1024} KiB,"
             " and could not be put back: shorten it with an editor first."
         )
     after = checked(part, text)
@@ -220,7 +225,6 @@ async def apply(
                 raise GroupChangeRefused(str(error)) from error
         await configure(tx, folder, changes, by=by, now_ms=now_ms, undoes=undoes)
         return
-    group = await groups.known(tx, folder)
     change = await asyncio.to_thread(_change, group, part, before, after, by=by, now_ms=now_ms)
     await _record(tx, replace(change, undoes=undoes), "group.memory_changed", {})
     # Last, so that a disk that refuses it also rolls back the row.

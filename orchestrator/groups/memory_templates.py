@@ -58,7 +58,8 @@ def ensure_memory(home: Path, group: Group, *, assistant: str) -> bool:
 def write_memory(home: Path, folder: str, text: str, *, name: str = MEMORY) -> None:
     """Write a text as a group's memory file CLAUDE.md, or as another of its notes, replacing it. Blocks.
 
-    `name` is the name of the file in the group's folder. `home` is Andy's home directory.
+    `name` is the name of the file in the group's folder. `text` may have lone surrogates in place of bytes
+    that are no UTF-8, as `whole_text` returns them. `home` is Andy's home directory.
 
     Raises:
         OSError: the folder is a link or a file, or cannot be written.
@@ -124,12 +125,19 @@ def _is_searchable(directory_fd: int, name: str) -> bool:
 
 
 def whole_text(home: Path, folder: str, name: str) -> str | None:
-    """Return the whole text of a note in a group's folder, so that it can be changed and stored. Blocks.
+    """Return the whole text of a note in a group's folder, so that it can be changed and written. Blocks.
 
-    None if there is no such file, it is not a regular one, or it has `MAX_TEXT_BYTES` or more by now.
+    Bytes that are no UTF-8 are in it as lone surrogates, from which `write_memory` makes the same bytes
+    again; `legible` removes them. None if there is no such file, it is not a regular one, or it has
+    `MAX_TEXT_BYTES` or more by now.
     """
     read = _read(home, folder, name, limit=MAX_TEXT_BYTES)
-    return None if read is None or len(read) >= MAX_TEXT_BYTES else _as_text(read)
+    return None if read is None or len(read) >= MAX_TEXT_BYTES else read.decode("utf-8", "surrogateescape")
+
+
+def legible(text: str) -> str:
+    """Return the text of `whole_text` as `own_text` would: without NUL and bytes that are no UTF-8. Pure."""
+    return _as_text(text.encode("utf-8", "surrogateescape"))
 
 
 def own_text(home: Path, folder: str, name: str) -> str | None:
@@ -139,6 +147,12 @@ def own_text(home: Path, folder: str, name: str) -> str | None:
     """
     read = _read(home, folder, name, limit=MAX_READ_BYTES)
     return None if read is None else _as_text(read)
+
+
+def is_cut(home: Path, folder: str, name: str) -> bool:
+    """Return whether `own_text` lacks the end of a file, which has more than `MAX_READ_BYTES`. Blocks."""
+    read = _read(home, folder, name, limit=MAX_READ_BYTES + 1)
+    return read is not None and len(read) > MAX_READ_BYTES
 
 
 def _read(home: Path, folder: str, name: str, *, limit: int) -> bytes | None:
@@ -176,25 +190,30 @@ def ensure_shared_memory(home: Path, *, assistant: str) -> bool:
 def ensure_prompt(home: Path, *, assistant: str, worker_minutes: int) -> list[str]:
     """Write the missing files of the prompt that all groups share, and update those that nobody has changed.
 
-    Return the names of the written files. Blocks. `home` is Andy's home directory, `assistant` the
+    Return the names of the written files. The digests of all that have today's text are stored, by which a
+    later change of the owner is recognised. Blocks. `home` is Andy's home directory, `assistant` the
     assistant's name, and `worker_minutes` the interval of the dashboard's worker, which the texts name.
 
     Raises:
         OSError: the folder is a link or a file, or cannot be written.
     """
-    shipped = _digests(home)
+    stored = _digests(home)
+    shipped = dict(stored)
     written = []
     for name in PROMPT:
         text = _shipped(name).replace("{assistant}", assistant)
         text = text.replace("{worker_minutes}", str(worker_minutes))
         present = own_text(home, SHARED, name)
-        # A text that differs from the one that was written last was changed by the owner: it stays.
-        if present == text or (present is not None and shipped.get(name) != _digest(present)):
-            continue
-        if _ensure_file(home, SHARED, text, name=name, replaces=present is not None):
-            shipped[name] = _digest(text)
+        if present != text:
+            # A text that differs from the one that was written last was changed by the owner: it stays.
+            if present is not None and shipped.get(name) != _digest(present):
+                continue
+            if not _ensure_file(home, SHARED, text, name=name, replaces=present is not None):
+                continue
             written.append(name)
-    if written:
+        # Also if the file was there: after a crash, or a loss of the digests, this one is missing.
+        shipped[name] = _digest(text)
+    if shipped != stored:
         (home / SHIPPED).parent.mkdir(exist_ok=True)
         write_whole(home / SHIPPED, json.dumps(shipped, indent=1))
     return written
@@ -285,7 +304,7 @@ def _write(directory_fd: int, name: str, text: str, *, replaces: bool) -> bool:
         partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=directory_fd
     )
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
             os.fchmod(file.fileno(), 0o644)
             _give_to_owner_of(directory_fd, file.fileno())

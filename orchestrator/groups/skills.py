@@ -72,10 +72,10 @@ def check_known(home: Path, wanted: object) -> None:
 def make_plugin(home: Path, folder: str, wanted: tuple[str, ...] | None, *, is_in_use: bool) -> Path | None:
     """Copy the wanted skills of a group into a folder for its containers, and return the folder. Blocks.
 
-    No container ever has the owner's own folder. If a skill has changed, there is a new copy; older copies
-    are deleted unless containers of the group live that may use them (`is_in_use`). `wanted` are the names of
-    the skills; None means all. Unknown names are logged and left out. Return None if there are no files to
-    copy.
+    No container ever has the owner's own folder. If a skill has changed, there is a new copy. All other
+    copies are deleted, unless containers of the group live that may use them (`is_in_use`). `wanted` are the
+    names of the skills; None means all. Unknown names are logged and left out. If there are no files to copy,
+    return None; then no copy is the present one, and all are deleted.
 
     Raises:
         OSError: a skill cannot be read, or the home cannot be written.

@@ -24,6 +24,7 @@ def acquire(home: Home) -> FileLock:
 
     Raises:
         HomeError: another orchestrator is running on it.
+        OSError: the lock file cannot be opened, such as one of another user.
     """
     from filelock import FileLock, Timeout
 

@@ -279,8 +279,8 @@ class CommandDispatcher:
     ) -> CommandResult | None:
         """Call a context tool, which writes files, and return its result.
 
-        None if this host has no such tools. Refused in a turn of an isolated task, except for looking up what
-        is known about people, which leaves no notes.
+        None if this host has no such tools. In a turn of an isolated task, it is refused with the code
+        `apart`, except for looking up what is known about people, which adds nothing to the conversation.
         """
         if self._contexts is None:
             return None
@@ -433,7 +433,8 @@ async def _asker(tx: Tx, group: Group, turn: Turn | None, *, written_ms: int | N
     """Return for whom a request is made, with the role that decides what the request may do.
 
     It is the role with the fewest rights among that of the turn and those of the group's restricted
-    containers, which each have the rights of one role only; without any of them, the owner's.
+    containers, which each have the rights of one role only. Without any of them it is the owner's, as for a
+    request outside of turns, which only a container without restriction can have made.
 
     The turn alone proves little: a container may name any turn of its group, and leave requests behind when
     it ends. If a restricted container ran when the file was written, the file is from it, because no other

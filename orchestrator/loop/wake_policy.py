@@ -199,8 +199,9 @@ def _requested_or_automatic(
 ) -> WakeDecision:
     """Return the next wake by the agent's request, or by the pause `auto_ms` if there is no request.
 
-    An agent that requests the shortest sleep too often in a row gets a longer one. Any other request, or a
-    cycle without one that ended as ACTION or NOOP, ends the row. Later steps may change the decision: the
+    An agent that requests the shortest sleep more than `max_soonest` times in a row gets `base_ms` from then
+    on, still with its own reason. Any other request, or a cycle without one that ended as ACTION or NOOP,
+    ends the row. Later steps may change the decision: the
     limit of self-set wakes an hour, and an unanswered message. `trace` has the steps so far.
     """
     sleep_request = state.sleep_request
@@ -265,14 +266,17 @@ def _shortened_for_message(
 def _limit_self_wakes(
     state: CycleState, decision: WakeDecision, now_ms: int, rules: WakePolicy
 ) -> WakeDecision:
-    """Return the decision, with a later wake if the agent has set too many wakes itself in the last hour."""
+    """Return the decision, with a later wake if the agent has set too many wakes itself in the last hour.
+
+    `state.self_wakes` has the times of these wakes, oldest first.
+    """
     # A wake in the future is from before the clock was set back, and would postpone the next for too long.
-    recent = [at for at in state.self_wakes if 0 <= now_ms - at < HOUR_MS]
-    if decision.set_by is not SetBy.AGENT or len(recent) < rules.self_wakes_an_hour:
+    recent_wakes = [at for at in state.self_wakes if 0 <= now_ms - at < HOUR_MS]
+    if decision.set_by is not SetBy.AGENT or len(recent_wakes) < rules.self_wakes_an_hour:
         return decision
-    # The wake is postponed, never dropped: to when the oldest of the last `self_wakes_an_hour` cycles is an
-    # hour ago.
-    free_ms = recent[-rules.self_wakes_an_hour] + HOUR_MS
+    # The wake is postponed, never dropped: until the oldest of the last `self_wakes_an_hour` wakes is an hour
+    # ago.
+    free_ms = recent_wakes[-rules.self_wakes_an_hour] + HOUR_MS
     if decision.next_ms >= free_ms:
         return decision
     return _changed(
@@ -280,7 +284,7 @@ def _limit_self_wakes(
         next_ms=free_ms,
         set_by=SetBy.CAP,
         why="it has set enough wakes this hour",
-        trace=f"{len(recent)} self-set cycles in an hour: in {format_span(free_ms - now_ms)} instead",
+        trace=f"{len(recent_wakes)} self-set cycles in an hour: in {format_span(free_ms - now_ms)} instead",
         is_bounded=True,
     )
 

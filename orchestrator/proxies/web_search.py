@@ -281,10 +281,11 @@ def request_of(
 ) -> SearchRequest:
     """Return the HTTP request that sends a query to a search service.
 
-    `secret` returns the value of a setting in `.env`, or None.
+    `secret` returns the value of a setting in `.env`, or None. It raises `SettingError` if the value cannot
+    be read, or no header can carry it.
 
     Raises:
-        SearchFailed: the service's key or address is not set, or the key cannot be read or sent.
+        SearchFailed: the service's key or address is not set, or `secret` cannot return the key.
         NothingToSearch: the query has no words.
     """
     words = clean_query(service, query)

@@ -43,11 +43,11 @@ class ContainerSlots:
         without_slot = min(closing, overlap)  # the closing runs that hold no slot
         # Negative after the cap was lowered: the runs beyond it have to end before a slot becomes free.
         free = cap - len(runs) + without_slot
-        # `coming`: a closing run that held no slot frees none, and while more runs live than the cap allows,
-        # the first that end free none either.
+        # Each closing run that holds a slot frees one, but for the first ones while `free` is negative.
+        coming = closing - without_slot + min(free, 0)
         return cls(
             free=free,
-            coming=closing - without_slot + min(free, 0),
+            coming=coming,
             overlap=overlap - without_slot,
             spare=_spare(runs, ready),
         )

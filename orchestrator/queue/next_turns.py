@@ -130,7 +130,8 @@ def plan(
             same_session = [run for run in slots.spare if _is_session_of(run, turn)]
             actions += _closings(slots.release(same_session) + slots.reserve_for_later())
         elif own_run is not None:
-            # A more urgent turn has just taken the slot of its run, so it waits for one like any other turn.
+            # Its run is not in `spare` any more: a more urgent turn has just taken the run's slot. So it
+            # waits for one like any other.
             waiting.append(turn)
             actions += _closings(slots.reserve_for_later())
         else:

@@ -45,7 +45,7 @@ async def settle(database: Database, files: GroupFiles, folder: Folder, number: 
     has_ended = await database.read(is_over)
     if has_ended is False:
         return
-    if has_ended:
+    if has_ended:  # not for None, a turn that is not stored any more
         changed = await asyncio.to_thread(files.changes, folder, number)
 
         async def work(tx: Tx) -> None:

@@ -33,6 +33,8 @@ from tests.support.json_schemas import examples
 
 RECONNECT_SECONDS = 4
 """Seconds within which a carrier is back at a host that is there."""
+STALE_SECONDS = 1
+"""Seconds within which files are sent again that have changed while they were sent."""
 MAX_ROUNDS = 20
 """Times that a host takes all that has come, before something is said to come again and again."""
 
@@ -150,7 +152,8 @@ class CarrierLife(RuleBasedStateMachine):
         for kind in self.host.kinds():
             self.host.take(is_stale=True)
             if kind == "stage_end":
-                return
+                break
+        self.node.pass_seconds(STALE_SECONDS)
 
     @precondition(lambda self: self.host.connection and self.node.has_started)
     @rule(parts=st.integers(1, 3), is_whole=st.booleans())
@@ -353,3 +356,32 @@ def exit_code(runner):
 
 CarrierLife.TestCase.settings = settings(max_examples=examples(120), stateful_step_count=30, deadline=None)
 TestCarrierLife = pytest.mark.slow(CarrierLife.TestCase)
+
+
+def test_a_turn_whose_file_changes_all_the_time_is_given_up(tmp_path):
+    node = CarrierNode(tmp_path)
+
+    def take_all():
+        for _ in range(MAX_ROUNDS):
+            if not node.host.inbox:
+                return
+            message = node.host.inbox[0]
+            reasons.extend([message.fields["reason"]] if message.kind == "too_much" else [])
+            node.host.take(is_stale=True)
+
+    reasons = []
+    try:
+        take_all()
+        assert node.carrier_started
+        (node.group / "now.txt").write_text("12:00:00")
+        for frame in ({"kind": "ack", "n": 1}, {"kind": "turn_end", "n": 2, "status": "success"}):
+            line = json.dumps({"v": 1, **frame}, separators=(",", ":"))
+            node.runner.write(line.encode() + b"\n")
+            node.settle()
+        for _ in range(100):
+            take_all()
+            node.pass_seconds(1)
+        assert reasons == ["a program changes one of them all the time"]
+        assert node.runner.code is not None
+    finally:
+        node.close()

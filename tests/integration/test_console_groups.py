@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sqlite3
@@ -10,6 +11,7 @@ from contextlib import closing
 from html import unescape
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -31,9 +33,11 @@ from orchestrator.store.database import Database, Tx
 from orchestrator.store.groups import changes as group_changes
 from orchestrator.store.groups import groups
 from orchestrator.store.reader import read_once
+from orchestrator.store.settings import model_services
 from orchestrator.web.console import settings_form
 from orchestrator.web.console.catalogue import LANGUAGES, Catalogue
 from orchestrator.web.console.pages import chats
+from orchestrator.web.console.pages import groups as group_pages
 from orchestrator.web.console.pages.groups import RULE_NAMES
 from orchestrator.web.console.pages.mind import facts_in
 from tests.support.console_browser import console_browser, hidden_fields, send_form, write_beside
@@ -137,6 +141,24 @@ async def test_the_form_leaves_the_roles_of_people_as_they_are(browser, tmp_path
     await write_beside(Home(tmp_path / "home"), change, rows=[(json.dumps(roles),)])
     await send_form(browser, f"{WORK}/form", of=WORK, name="Work", egress="open", skills_all="yes")
     assert stored(tmp_path)["config"] == {"egress": "open", **roles}
+
+
+async def test_a_role_that_is_given_while_the_form_is_saved_stays(browser, tmp_path, monkeypatch):
+    every, calls = model_services.every, itertools.count()
+    people = {"local:mina": "guest"}
+    with_people = "json_set(container_config, '$.people', json(?))"
+    change = f"UPDATE registered_groups SET container_config = {with_people} WHERE folder = 'work'"
+
+    async def every_as_a_role_is_given(tx):
+        """Return the services. The form is saved with the second call, before which the group was read."""
+        if next(calls) == 1:
+            await write_beside(Home(tmp_path / "home"), change, rows=[(json.dumps(people),)])
+        return await every(tx)
+
+    monkeypatch.setattr(group_pages, "model_services", SimpleNamespace(every=every_as_a_role_is_given))
+    page = await saved(browser, cpus="2", skills_all="yes")
+    assert page.status_code == 200
+    assert stored(tmp_path)["config"] == {"cpus": 2.0, "people": people}
 
 
 async def test_people_are_given_roles_and_roles_their_rules(browser, tmp_path):

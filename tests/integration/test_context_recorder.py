@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from structlog.testing import capture_logs
@@ -21,8 +23,9 @@ from orchestrator.context.message_mapping import TAKEN_BACK
 from orchestrator.context.models import Context
 from orchestrator.context.recorder import MAX_EXCHANGES, SNAPSHOT_MS, ContextRecorder
 from orchestrator.context.tokens import EstimatingCounter
+from orchestrator.domain.errors import StoreError
 from orchestrator.domain.values import Folder, Group, SessionCommand, TurnState
-from orchestrator.groups import registration
+from orchestrator.groups import owner, registration
 from orchestrator.store.conversation import exchanges, messages, outbox
 from orchestrator.store.groups import groups
 from orchestrator.store.runs import turns
@@ -328,6 +331,19 @@ async def test_a_damaged_context_is_mended_and_the_owner_is_told_once(harness):
     assert "andy context show family" in told[0]
     assert len(harness.window) == 2
     assert len(list(harness.files.glob("context.corrupt-*"))) == 1
+
+
+async def test_the_owner_is_told_of_a_damaged_context_once_the_store_takes_it(harness, monkeypatch):
+    await harness.say("hello", "hi")
+    await harness.catch_up()
+    (harness.files / "context.json").write_text("{")
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, "notify", AsyncMock(side_effect=StoreError("database or disk is full")))
+        with suppress(StoreError):
+            await harness.recorder.sweep()
+    await harness.recorder.sweep()
+    (told,) = [one for one in await harness.store_harness.outgoing() if one.chat_jid == "local:main"]
+    assert "context.json of 'family' cannot be read" in told.text
 
 
 async def test_what_was_said_after_the_snapshot_is_read_again_when_it_takes_a_damaged_ones_place(harness):

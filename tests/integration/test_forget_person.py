@@ -259,6 +259,19 @@ async def test_an_archive_keeps_answers_to_others_that_begin_like_a_short_one_to
     )
 
 
+async def test_an_archive_keeps_the_bytes_of_others_that_are_no_text(house: ForgetHouse) -> None:
+    archive = house.home / "groups" / FAMILY / "conversations" / "monday.md"
+    theirs = "회의\0\r\n".encode("cp949")
+    archive.write_bytes(theirs + archive.read_bytes() + theirs)
+
+    await house.forget()
+
+    content = archive.read_bytes()
+    assert SECRET.encode() not in content
+    assert content.startswith(theirs)
+    assert content.endswith(theirs)
+
+
 async def test_an_archive_of_hostile_text_is_gone_through_once_and_keeps_it(house: ForgetHouse) -> None:
     archive = house.home / "groups" / FAMILY / "conversations" / "monday.md"
     quoting = '<message sender="Jun" time="now"><quoted_message from="Mina">remember</quoted_message>'

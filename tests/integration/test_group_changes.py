@@ -232,6 +232,14 @@ async def test_a_memory_too_large_to_be_kept_whole_is_not_replaced(store_harness
         await put(store_harness, home, MEMORY, "mine")
 
 
+async def test_a_memory_that_is_cut_within_a_character_is_not_replaced(store_harness, home):
+    text = "x" * (memory_templates.MAX_READ_BYTES - 2) + "한" * 2_000
+    (home / "groups" / "family" / "CLAUDE.md").write_text(text)
+    with pytest.raises(GroupChangeRefused, match="64 KiB"):
+        await put(store_harness, home, MEMORY, "mine")
+    assert (home / "groups" / "family" / "CLAUDE.md").read_text() == text
+
+
 async def test_settings_larger_than_a_memory_file_may_be_are_replaced(store_harness, home):
     people = {f"{number}{'9' * 100}@s.whatsapp.net": "guest" for number in range(MAX_PEOPLE)}
     await put(store_harness, home, SETTINGS, json.dumps({"people": people}))

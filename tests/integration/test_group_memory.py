@@ -323,6 +323,24 @@ async def test_words_leave_long_archives_and_those_of_any_number(filled: MemoryH
     assert (archives / "2026-02-01.md").read_text() == "Andy: fine\n" * 7_000
 
 
+async def test_lines_that_are_not_chosen_stay_as_they_are_byte_by_byte(filled: MemoryHouse) -> None:
+    chosen = "010-1 철수\r\n".encode("cp949")
+    others = ["회의: 중요\r\n".encode("cp949"), "one\u2028two\fthree\n".encode(), b"a\0b \xff", "한".encode()]
+    note = filled.notes.parent / "phone.md"
+    note.write_bytes(b"".join([others[0], chosen, *others[1:]]))
+
+    assert (await filled.memory("forget", "010-1")).ok
+
+    assert note.read_bytes() == b"".join(others)
+
+
+async def test_words_leave_lines_with_bytes_that_are_no_text(filled: MemoryHouse) -> None:
+    note = filled.notes.parent / "odd.md"
+    note.write_bytes(b"j\xffa\0zz\n\xfffine\n")
+    assert (await filled.memory("forget", "jazz")).ok
+    assert note.read_bytes() == b"\xfffine\n"
+
+
 async def test_words_of_many_lines_of_archives_are_too_common(filled: MemoryHouse) -> None:
     archives = filled.notes.parent / "conversations"
     many = "".join(f"**User**: kiwi {number}\n**Andy**: fine\n" for number in range(51))

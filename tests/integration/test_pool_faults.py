@@ -13,9 +13,9 @@ from unittest.mock import AsyncMock
 import pytest
 
 from agent_runner.wire import frames
-from agent_runner.wire.frames import Ack, Frame, Heartbeat, Result, TurnEnd
+from agent_runner.wire.frames import Ack, Draft, Frame, Heartbeat, Result, TurnEnd
 from orchestrator.compose.self_inspect import FILTER_SOCKET
-from orchestrator.containers import feature, output, pool, start
+from orchestrator.containers import feature, live_runs, output, pool, start
 from orchestrator.containers.feature import IMAGE_IS_THERE, ContainersFeature, ImageWatch
 from orchestrator.containers.pool import RunPool
 from orchestrator.domain import failures
@@ -258,6 +258,28 @@ async def test_a_session_is_not_taken_of_a_sign_of_life_outside_a_turn(harness: 
     container.end()
     await harness.until_put_back(turn)
     assert await harness.session() is None
+
+
+# Output that is read again
+
+
+async def test_pieces_of_a_draft_that_come_again_are_not_limited(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_runs, "PROGRESS_AT_ONCE", 20)
+    monkeypatch.setattr(live_runs, "PROGRESS_A_SECOND", 1e-6)
+    turn, container = await harness.start()
+    said = [Ack(n=1, turn=turn.id), *(Draft(n=n, turn=turn.id, at=n, text="x") for n in range(2, 22))]
+    for frame in said:
+        container.say(frame)
+    container.said.put_nowait(EngineGone())  # the connection to it is lost and found again
+    for frame in (*said, Result(n=22, turn=turn.id, result="after all")):
+        container.say(frame)
+
+    async def is_held() -> bool:
+        return any(one.text == "after all" for one in await harness.store_harness.outgoing())
+
+    await until(is_held, "the result was heard")
 
 
 # An engine that stays away

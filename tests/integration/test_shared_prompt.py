@@ -75,6 +75,14 @@ def test_what_somebody_changed_stays_and_the_rest_is_renewed(home: Path) -> None
     assert (home / GLOBAL / "SOUL.md").read_text() == "", "emptied on purpose"
 
 
+def test_files_of_a_home_that_lost_its_digests_are_renewed_with_the_next_change(home: Path) -> None:
+    ensure(home)
+    (home / memory_templates.SHIPPED).unlink()  # as if the host had been killed before it wrote them
+    assert ensure(home) == []
+    assert ensure(home, worker_minutes=45) == ["DASHBOARD.md"]
+    assert "every 45 minutes" in (home / GLOBAL / "DASHBOARD.md").read_text()
+
+
 def test_a_file_of_the_owners_own_is_kept_in_a_home_that_is_older(home: Path) -> None:
     (home / GLOBAL).mkdir()
     (home / GLOBAL / "AGENTS.md").write_text("be kind")

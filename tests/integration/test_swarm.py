@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import json
 import os
@@ -26,6 +27,7 @@ from orchestrator.containers.swarm import runtime as swarm_runtime
 from orchestrator.containers.swarm import session as swarm_session
 from orchestrator.containers.swarm.door import loopback_of
 from orchestrator.containers.swarm.group_files import MAX_SEALED, RunFiles, SharedTree, Stages
+from orchestrator.containers.swarm.nodes import NodeMemory
 from orchestrator.containers.swarm.session import CarrierSession
 from orchestrator.domain.errors import ContainerError, EngineGone
 from orchestrator.domain.values import Folder, RunId
@@ -967,6 +969,44 @@ async def test_what_a_failed_start_leaves_while_the_engine_is_away_is_removed_la
         assert host.started == {}
     finally:
         await runtime.close()
+
+
+async def test_a_start_that_is_cancelled_while_its_node_is_noted_leaves_nothing(host, monkeypatch):
+    is_noting, may_go_on = threading.Event(), threading.Event()
+
+    def note_started(*_):
+        is_noting.set()
+        may_go_on.wait()
+
+    monkeypatch.setattr(NodeMemory, "note_started", note_started)
+    runtime = host.runtime(SLEEP)
+    try:
+        starting = asyncio.create_task(runtime.start(host.spec(), "{}"))
+        await eventually(is_noting.is_set, "its node is noted")
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert (host.started, runtime.placement.occupied) == ({}, {})
+    finally:
+        may_go_on.set()
+        for container in await runtime.adopt():
+            await container.remove()
+        await runtime.close()
+
+
+async def test_a_run_that_a_full_disk_does_not_record_leaves_nothing(host, monkeypatch):
+    def write_record(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RunFiles, "write_record", write_record)
+    runtime = host.runtime(SLEEP)
+    try:
+        with pytest.raises(OSError, match="No space"):
+            await runtime.start(host.spec(), "{}")
+    finally:
+        await runtime.close()
+    assert list((host.home / "data" / "swarm").iterdir()) == []
+    assert (host.started, runtime.placement.occupied) == ({}, {})
 
 
 async def test_the_slots_of_nodes_are_kept_also_by_a_host_that_starts_anew(host, monkeypatch):

@@ -35,7 +35,7 @@ from orchestrator.domain.values import (
     Turn,
     TurnState,
 )
-from orchestrator.groups import changes
+from orchestrator.groups import changes, registration
 from orchestrator.groups.host_context import HostContext
 from orchestrator.home.directory import Home
 from orchestrator.home.settings import Settings
@@ -389,6 +389,27 @@ async def test_a_host_that_was_killed_before_the_turn_was_written_writes_it_with
         await harness.answer(container, turn)
         assert len(harness.runtime.started) == 1
         assert [one.text for one in await harness.store_harness.outgoing()] == ["Hello"]
+
+
+async def test_a_turn_that_was_not_written_ends_at_the_start_if_its_group_is_gone(harness: Harness) -> None:
+    store = harness.store_harness
+    async with harness.open():
+        container = await harness.ready()
+        turn = await harness.ask()
+        await harness.given(turn)
+    async with store.database.transaction() as tx:
+        await registration.unregister(tx, FAMILY, now_ms=store.clock.now_ms())
+    async with harness.open():
+        await until(container.has_ended.is_set, "its container was stopped")
+
+        async def has_failed() -> bool:
+            store.clock.pass_ms(10_000)
+            store.wakeups.lanes.set()
+            return (await store.turn(turn.id)).state is TurnState.FAILED
+
+        await until(has_failed, "the turn has failed")
+        assert (await store.turn(turn.id)).reason == "this group is no longer registered."
+        assert harness.states() == []
 
 
 async def test_a_group_whose_model_is_refused_or_whose_budget_is_spent_gets_none(harness: Harness) -> None:

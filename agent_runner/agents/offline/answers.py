@@ -466,7 +466,8 @@ def _combinations(before: str, answer: str) -> list[str]:
     am, pm = ("오전", "오후") if re.search(r"[가-힣]", before) else ("am", "pm")
     halves = [half for name, half in (("morning", am), ("evening", pm)) if PATTERNS[name].fullmatch(answer)]
     words = before.split()
-    # The parts of the earlier time that are kept; an empty one stands for the answer alone.
+    # The parts of the earlier time that are kept beside the answer: first all of it, then its starts, the
+    # longest first, then its ends. Beside an empty part, the answer stands alone.
     if _is_clock(answer):
         parts = [before, *_without_clock(before)]
     else:

@@ -301,7 +301,8 @@ def title_and_deadline(body: str, language: Language, *, is_task: bool = True) -
     and after `for` or `on`, too.
     """
     body, is_korean = body.strip(" ,"), language is Language.KOREAN
-    # First a time after a mark, then one at the end, then one at the start.
+    # First a time after a mark, then one at the end, then one at the start. A sure mark, such as `by`, marks
+    # nothing but deadlines; `for` and `on` are not sure.
     for title, time, is_sure_mark in _marked(body, is_korean=is_korean):
         words = same_time(time)
         is_time = (is_sure_mark or is_task) and times.is_time(words) and not _has_unread_time(title, words)
@@ -649,20 +650,23 @@ def _cut_start(body: str, lead: times.TimeInText) -> tuple[str, str] | None:
             or (is_weekday and PATTERNS["plain_weekday"].match(end))  # "at 6pm to plan Saturday"
         )
         return None if is_unsure else (what, f"{when} {end}")
-    rest = body[lead.end :].lstrip(" \t\n,")
-    # `rest` may still be about the time, as in `at 9 or 10` and `9am weekly`; but not if the text surely
+    # A colon stays here: `before_text` looks for it.
+    text = body[lead.end :].lstrip(" \t\n,")
+    # `text` may still be about the time, as in `at 9 or 10` and `9am weekly`; but not if the text surely
     # begins with it: with `to`, after the Korean `에` ("at"), or with a meal: `아침 먹기` ("have breakfast").
-    may_go_on = PATTERNS["hedge"].match(rest) or PATTERNS["words_of_time"].match(rest) or times.leading(rest)
+    may_be_time = (
+        PATTERNS["hedge"].match(text) or PATTERNS["words_of_time"].match(text) or times.leading(text)
+    )
     begins_text = (
-        PATTERNS["before_text"].match(rest) or when.endswith("에") or PATTERNS["meal_first"].match(rest)
+        PATTERNS["before_text"].match(text) or when.endswith("에") or PATTERNS["meal_first"].match(text)
     )
     # `내일 오후 3시 회의 30분 뒤에` ("30 minutes after the meeting at 3pm"): the time is that of the event.
-    is_of_event = PATTERNS["ends_in_time_ko"].search(rest.strip()) or (
-        not when.endswith("에") and PATTERNS["span_beside_ko"].search(rest)
+    is_of_event = PATTERNS["ends_in_time_ko"].search(text.strip()) or (
+        not when.endswith("에") and PATTERNS["span_beside_ko"].search(text)
     )
-    if is_of_event or _has_more_of_time(rest, when) or (may_go_on and not begins_text):
+    if is_of_event or _has_more_of_time(text, when) or (may_be_time and not begins_text):
         return None
-    return rest, when
+    return text, when
 
 
 def _may_be_of_text(when: str, rest: str) -> bool:

@@ -479,7 +479,8 @@ class MatrixSession:
         Raises:
             ChannelDown, LoggedOut: the homeserver cannot be asked now.
             ChannelRefused: it refuses to show the room's messages.
-            OutcomeUnknown: the room has too many messages to search, or one was redacted: it has lost its id.
+            OutcomeUnknown: the room has too many messages to search, or an own one since then was redacted.
+                That has lost its id, and may have been this message.
         """
         page_start = None
         searched = 0

@@ -162,6 +162,7 @@ class SwarmRuntime:
         Raises:
             EngineGone: the engine does not answer.
             ContainerError: no node can start the container; the text has the reason.
+            OSError: the host's disk refuses the record of the run.
         """
         if spec.is_open:
             # The container would be on a closed network. Refused here, so that this does not look to the
@@ -192,6 +193,8 @@ class SwarmRuntime:
 
         Raises:
             ContainerError: no node can start the container, or all are full.
+            EngineGone: the engine does not answer.
+            OSError: the host's disk refuses the record of the run.
         """
         # Ids of nodes.
         refusing: set[str] = set()
@@ -216,12 +219,11 @@ class SwarmRuntime:
                 refusing.add(node.id)
                 refusal = error
                 await self._note_problem(node, str(error))
-            except BaseException:
+            except BaseException:  # after the two errors above, `_start` has released the slot
                 self.placement.release(spec.run_id)
                 raise
             else:
                 self._proven.add(node.id)
-                await asyncio.to_thread(self.placement.memory.note_started, spec.folder, node.id)
                 return container
 
     async def _choose(
@@ -268,6 +270,7 @@ class SwarmRuntime:
             ContainerError: the container ended before the agent began, or files of an earlier turn cannot be
                 put into a folder of this container.
             EngineGone: the engine does not answer.
+            OSError: the host's disk refuses the record of the run.
         """
         try:
             await self._finish_ended_runs(
@@ -306,6 +309,7 @@ class SwarmRuntime:
                 ref = await asyncio.shield(creating)
                 await self._wait_until_set_up(session, ref)
             await self._wait_until_started(session, ref, node, is_patient=is_patient)
+            await asyncio.to_thread(self.placement.memory.note_started, spec.folder, node.id)
         except BaseException as error:
             session.give_up("its start failed")
             self._forget(token_hash, spec.run_id)
@@ -497,6 +501,7 @@ class SwarmRuntime:
 
         Raises:
             ContainerError: the source of a mount is missing.
+            OSError: the disk refuses the record; nothing is left of it.
         """
         try:
             shared = shared_trees(spec.mounts)
@@ -511,7 +516,11 @@ class SwarmRuntime:
         files = RunFiles(
             shared=shared, mailboxes=mailboxes, stages=Stages(directory), uses_group_volume=uses_group_volume
         )
-        files.write_record()
+        try:
+            files.write_record()
+        except OSError:
+            files.stages.drop()
+            raise
         return files
 
     def _stored_files(self, run_id: RunId) -> RunFiles | None:

@@ -146,7 +146,10 @@ class Reader:
         )
 
     def question(self, row: Mapping[str, Any]) -> Question:
-        """Return an entry of `questions.json` as a question. Raises `UnfitRow` if a value cannot be used."""
+        """Return an entry of `questions.json` as a question.
+
+        Raises `UnfitRow` if a value cannot be used, and `ToolRefused` if the options cannot.
+        """
         extra = _object(row, "x")
         created_ms = self._time(row, "created_at") or self.now_ms
         is_answered = bool(row.get("answered"))

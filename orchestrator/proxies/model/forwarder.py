@@ -349,6 +349,11 @@ class EventPace:
         self._progress_deadline = now_seconds + self._progress_seconds
         """The time by which the next event that is no ping must have come."""
 
+    def postpone(self, seconds: float) -> None:
+        """Extend both limits by `seconds` in which nobody waited for the stream."""
+        self.deadline += seconds
+        self._progress_deadline += seconds
+
     def feed(self, chunk: bytes, now_seconds: float) -> None:
         """Process the next bytes of the stream, and extend `deadline` if they complete an event or comment.
 
@@ -365,6 +370,7 @@ class EventPace:
         heads = [event[:MAX_HEAD_BYTES] for event in events if event.strip()]
         if any(_ERROR_EVENT.search(head) for head in heads):
             raise AnswerCut("its stream ends with an error")
+        # A comment has a head, too, but no `data:`.
         if any(b"data:" in head and b'"ping"' not in head for head in heads):
             self._progress_deadline = now_seconds + self._progress_seconds
         if heads:
@@ -376,8 +382,8 @@ async def paced_events(
 ) -> AsyncIterator[bytes]:
     """Yield the bytes in `beginning` and then those of `chunks`, as long as they complete events in time.
 
-    `seconds` limit the wait for any event, and `ping_seconds` the wait for one that is no ping. If `seconds`
-    is None, there is no limit.
+    `seconds` limit the wait for any event, and `ping_seconds` the wait for one that is no ping. The time in
+    which the caller handles a piece does not count. If `seconds` is None, there is no limit.
 
     Raises `AnswerCut` when an event is late, even if single bytes still come.
     """
@@ -389,9 +395,12 @@ async def paced_events(
         return
     now = asyncio.get_running_loop().time
     pace = EventPace(seconds, ping_seconds, now())
-    pace.feed(beginning, now())
-    yield beginning
+    chunk = beginning
     while True:
+        pace.feed(chunk, now())
+        yielded_at = now()
+        yield chunk
+        pace.postpone(now() - yielded_at)
         try:
             async with asyncio.timeout_at(pace.deadline):
                 chunk = await anext(chunks)
@@ -399,8 +408,6 @@ async def paced_events(
             return
         except TimeoutError:
             raise AnswerCut("it came to a stop") from None
-        pace.feed(chunk, now())
-        yield chunk
 
 
 async def read_to_its_end(answer: UpstreamResponse, beginning: bytes) -> None:

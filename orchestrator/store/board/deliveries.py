@@ -82,11 +82,11 @@ async def claim(
     ended.
 
     A claim keeps other dispatchers from sending the notification until `until_ms` (epoch ms); `token`
-    identifies it. `text` is `notification.message` as the chat gets it, for example with "(late)". The
-    notification's row gets `notification.message` itself, and one more attempt is counted. If
-    the notification asks a question with options, `poll` is stored for its message. A notification that was
-    tried before keeps its message id; if its message is already on its way, that is left unchanged. The
-    message is not sent before the end of a pause that the messenger has asked for.
+    identifies it. The chat gets `text`, which may have more than `notification.message`, such as "(late)".
+    The row of the notification gets `notification.message`, and one more attempt is counted. If the
+    notification asks a question with options, `poll` is stored for its message. A notification that was tried
+    before keeps its message id; if its message is already on its way, that is left unchanged. The message is
+    not sent before the end of a pause that the messenger has asked for.
     """
     # Another process may have claimed it since it was read: the version in the row decides.
     cursor = await tx.execute(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder, Message
@@ -77,8 +78,11 @@ async def find(
     # Short terms cannot be searched in the index, and none can while it lacks messages.
     is_index_complete = await indexed_from(tx) <= 1
     indexed_terms = [term for term in terms if is_index_complete and len(term) >= INDEXED_CHARS]
-    other_terms = (term for term in terms if term not in indexed_terms)
-    patterns = {f"pattern{number}": _like_pattern(term) for number, term in enumerate(other_terms)}
+    scans = [
+        _scan_for(term, name=f"pattern{number}")
+        for number, term in enumerate(terms)
+        if term not in indexed_terms
+    ]
     tables = "message_search s JOIN messages m ON m.seq = s.rowid" if indexed_terms else "messages m"
     is_match = "s.message_search MATCH :match" if indexed_terms else "TRUE"
     # By the rowid of the table that is scanned, so that nothing has to be sorted.
@@ -93,7 +97,7 @@ async def find(
           AND {group_condition} AND m.sent_ms >= :since AND {is_shown}
           AND (:senders IS NULL OR m.is_bot_message = 1
                OR m.sender IN (SELECT value FROM json_each(:senders)))
-          {" ".join(f"AND m.content LIKE :{name} ESCAPE '{ESCAPE}'" for name in patterns)}
+          {" ".join(f"AND {scan.condition}" for scan in scans)}
         ORDER BY {seq} DESC LIMIT :limit
         """,  # noqa: S608 - constants
         {
@@ -103,7 +107,7 @@ async def find(
             "since": since_ms,
             "asked": ASKED_OF_OWNER,
             "senders": None if senders is None else json.dumps(list(senders)),
-            **patterns,
+            **{scan.name: scan.pattern for scan in scans},
             "limit": limit,
         },
     )
@@ -114,9 +118,31 @@ def _quoted(term: str) -> str:
     return '"' + term.replace('"', '""') + '"'
 
 
-def _like_pattern(term: str) -> str:
-    """Return the pattern for SQL's LIKE that matches the texts that contain a search term."""
-    return "%" + re.sub(f"([{ESCAPE}%_])", rf"{ESCAPE}\1", term) + "%"
+class _Scan(NamedTuple):
+    """A condition in SQL that a message contains a search term, ignoring case."""
+
+    condition: str
+    name: str
+    """The name of the parameter in the condition."""
+    pattern: str
+    """The value of the parameter."""
+
+
+def _scan_for(term: str, *, name: str) -> _Scan:
+    """Return the condition that a message contains `term`, with a parameter of this name."""
+    cases = [_cases(letter) for letter in term]
+    # LIKE ignores the case of A-Z alone. GLOB, which takes sets of letters, is several times slower.
+    if all(term[index].isascii() or len(letters) == 1 for index, letters in enumerate(cases)):
+        escaped = re.sub(f"([{ESCAPE}%_])", rf"{ESCAPE}\1", term)
+        return _Scan(f"m.content LIKE :{name} ESCAPE '{ESCAPE}'", name, f"%{escaped}%")
+    sets = [f"[{letters}]" if len(letters) > 1 or letters in "*?[" else letters for letters in cases]
+    return _Scan(f"m.content GLOB :{name}", name, f"*{''.join(sets)}*")
+
+
+def _cases(letter: str) -> str:
+    """Return a letter with its lower and upper case, as far as these are single letters."""
+    cases = (letter, letter.lower(), letter.upper())
+    return "".join(dict.fromkeys(case for case in cases if len(case) == 1))
 
 
 async def indexed_from(tx: Tx) -> int:

@@ -122,9 +122,9 @@ async def complete(tx: Tx, message: Message, fetched: Inbound) -> None:
     the message quotes another one, the quoted text becomes that of `fetched`, unless it was deleted. An edit
     or a deletion of the message during the fetching stays. Quotes of the message show the final text, too.
     """
-    # An empty `content` means that the message was deleted while its file was fetched: it stays empty.
-    # `file_words` has the text about the file once more, which `content` contains. An answer waits for the
-    # file until `file_until_ms`.
+    # `content` is the whole text of the message, and `file_words` only the part of it about the file. If
+    # `content` is empty, the message was deleted while its file was fetched: both stay empty. An answer waits
+    # for the file until `file_until_ms`.
     await tx.execute(
         """
         UPDATE messages SET file_until_ms = NULL, file_words = CASE WHEN content = '' THEN NULL ELSE :new END,

@@ -215,7 +215,7 @@ async def _note(
     now_ms: int,
     **payload: Any,
 ) -> None:
-    """Add a fact to the waiting notice of the same type and `key`, or store it as a new notice.
+    """Add a fact, `item`, to the waiting notice of the same type and `key`, or store it as a new notice.
 
     The group's agent reads a notice in its next turn, as `lead: item; item`. Values in `payload` are stored
     with it. A fact that needs a new notice is left out, with a warning in the log, if `MAX_HOST_FACTS`
@@ -224,7 +224,7 @@ async def _note(
     dedupe_key = f"host:{event_type}:{key}"
     waiting = await notices.pending_by_key(tx, folder, dedupe_key)
     if waiting is not None and waiting.claim_turn is not None:
-        # A turn is reading it as it is now, so the fact goes into another notice.
+        # A turn is reading it as it is now. It stays, but without its key, so that `add` makes a new one.
         await notices.remove_key(tx, waiting.id)
         waiting = None
     if waiting is None and await notices.count_undelivered(tx, folder, NoticeMaker.HOST) >= MAX_HOST_FACTS:

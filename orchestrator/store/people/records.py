@@ -190,7 +190,9 @@ def files_in(placeholder: str) -> list[str]:
     return [name.rstrip(",") for name in _FILE.findall(placeholder)]
 
 
-async def forget_names(tx: Tx, folder: Folder, addresses: Collection[str], seqs: Collection[Seq]) -> None:
+async def forget_names_and_texts(
+    tx: Tx, folder: Folder, addresses: Collection[str], seqs: Collection[Seq]
+) -> None:
     """Delete a person from the list of a group's people, and the names and texts in messages of theirs.
 
     `seqs` are the `seq` of these messages. The person's names as a member of chats, and the quotes of these

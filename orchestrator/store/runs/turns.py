@@ -471,10 +471,10 @@ async def put_back(
 
     `reason` says why the attempt ended. `counts_as_attempt` and `counts_as_restart` say which of the turn's
     two counters are incremented. The turn counts as not received by an agent. A question that was queued
-    after it in the same chat is merged into it: one question, one answer, with the lower of the two roles.
+    after it in the same chat is merged into it: one question, one answer, with the lower of the two roles. A
+    restricted turn, which has the rights of one role only, is merged only with another of that role.
     """
-    # A restricted turn is merged only with one of the same role. A command is never merged: later messages
-    # must not run before it.
+    # A command is never merged: later messages must not run before it.
     is_question = turn.kind is TurnKind.CHAT and turn.command is None
     restricted_to = turn.role if turn.is_restricted else None
     younger = (

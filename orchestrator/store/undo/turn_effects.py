@@ -216,7 +216,7 @@ def _triggers(table: TrackedTable, columns: Sequence[str]) -> list[str]:
         """Return the SQL expression for the key of a row as a JSON list."""
         return "json_array(" + ", ".join(f'{row}."{name}"' for name in table.key) + ")"
 
-    def record(key_sql: str, before: str, after: str, where: str = "1") -> str:
+    def insert(key_sql: str, before: str, after: str, where: str = "1") -> str:
         """Return the SQL statement of a trigger that records a change; all arguments are SQL expressions.
 
         If the turn has changed the row before, the state before its first change stays recorded.
@@ -229,14 +229,15 @@ def _triggers(table: TrackedTable, columns: Sequence[str]) -> list[str]:
 
     # `with_sent` is a column of `recorded_turn`, the table that names the turn while changes are recorded.
     is_same_key = f"{key('OLD')} = {key('NEW')}"
+    # Conditions on which an added row is recorded (`if_new`), and any other change (`if_old`).
     if_new = table.condition.format(row="NEW")
     if_old = table.condition.format(row="OLD") + (" AND with_sent" if table.is_sending else "")
     bodies = {
-        "INSERT": record(key("NEW"), "NULL", row_json("NEW"), if_new),
+        "INSERT": insert(key("NEW"), "NULL", row_json("NEW"), if_new),
         # A changed key counts as the end of the row with the old key, and as a new row with the new one.
-        "UPDATE": record(key("OLD"), row_json("OLD"), f"iif({is_same_key}, {row_json('NEW')}, NULL)", if_old)
-        + record(key("NEW"), "NULL", row_json("NEW"), f"{if_old} AND NOT {is_same_key}"),
-        "DELETE": record(key("OLD"), row_json("OLD"), "NULL", if_old),
+        "UPDATE": insert(key("OLD"), row_json("OLD"), f"iif({is_same_key}, {row_json('NEW')}, NULL)", if_old)
+        + insert(key("NEW"), "NULL", row_json("NEW"), f"{if_old} AND NOT {is_same_key}"),
+        "DELETE": insert(key("OLD"), row_json("OLD"), "NULL", if_old),
     }
     return [
         f"CREATE TEMP TRIGGER recorded_{table.name}_{event} AFTER {event} ON main.{table.name}"

@@ -201,7 +201,8 @@ class FormGuard:
         Raises:
             FormForged: it was not made for this session.
             FormSentTwice: it was used before.
-            FormCutOff: it was used before, and Andy stopped while it was carried out.
+            FormCutOff: it was used before, and it is not known whether it was carried out: Andy was killed
+                meanwhile, or the browser disconnected just as it began.
         """
         # `make` has put the number and its seal into the field.
         number, _, seal = field.partition(".")
@@ -212,6 +213,7 @@ class FormGuard:
         # Added before anything is awaited: the second click of a double click must find it.
         self._under_way.add(number)
         try:
+            # Outside of the inner block: a form that it refuses must not be given back.
             await self._use(signed_in.session.id, number)
             taken = TakenForm()
             try:

@@ -236,7 +236,7 @@ def read(
         profile.requires_trigger = not form.is_set("every")
     sent = {name: READERS[field.kind](form, name) for name, field in fields().items()}
     values = {name: value for name, value in sent.items() if value is not None}
-    # The form has no fields for these settings. Without this line, saving it would remove everybody's role.
+    # The form has no fields for these settings, which are checked with the others and not saved by it.
     values |= {name: value for name, value in group.container_config.items() if name in ELSEWHERE}
     mistakes = [
         *_profile_mistakes(group, profile),

@@ -199,10 +199,11 @@ async def save_settings(view: View, form: SentForm) -> Response:
             group = await groups.known(tx, folder)
             form.check_unchanged(settings_form.state(group, partial(_label, view)))
             before = settings.of(group).to_fields()
+            # `sent` has the settings `ELSEWHERE` as they were read above, and they may have changed since.
             changed = {
                 name: sent.fields.get(name)
                 for name in {**before, **sent.fields}
-                if before.get(name) != sent.fields.get(name)
+                if name not in settings_form.ELSEWHERE and before.get(name) != sent.fields.get(name)
             }
             # Both changes are stored as one step, which one undo reverses.
             async with group_changes.in_one_step(tx, group.folder):
