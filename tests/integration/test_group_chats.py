@@ -69,7 +69,7 @@ async def test_a_group_has_a_chat_in_each_messenger_and_each_chat_one_group(fami
     await family.add_group("work")
     with pytest.raises(AlreadyRegistered, match="'family'"):
         await add_chat(family, folder="work")
-    with pytest.raises(AlreadyRegistered, match="andy groups add-chat family"):
+    with pytest.raises(AlreadyRegistered, match="registered as 'family': take it off first"):
         await family.add_group("other", jid=PHONE)
     with pytest.raises(BadRequest, match="no address"):
         await add_chat(family, "two words")
