@@ -248,7 +248,7 @@ def _when(note: NotifySelf) -> str:
         case "on_condition":
             return f"You are told when {note.condition} comes true."
         case "after_n_turns":
-            return f"You are told in {note.turns} turns."
+            return f"You are told in {note.turns} turn{'' if note.turns == 1 else 's'}."
         case _:
             return "You are told at the start of the next turn."
 

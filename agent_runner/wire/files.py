@@ -16,10 +16,13 @@ def unique_name() -> str:
 def write_whole(path: Path, text: str, *, mode: int = 0o644) -> None:
     """Write `text` as a file at `path`, in place of an existing one; a reader never sees a part of it.
 
-    It is written under another name in the same directory, then renamed. `mode` has the file's permissions.
+    It is written under another name in the same directory, then renamed. It is not flushed to the disk: after
+    a power cut it may be empty. `mode` has the file's permissions. After an error, an existing file at `path`
+    is unchanged.
 
     Raises:
-        OSError: the directory is missing, or the disk is full; an existing file at `path` is unchanged.
+        OSError: the directory is missing, or the disk is full.
+        UnicodeEncodeError: the text has a surrogate.
     """
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)

@@ -355,7 +355,9 @@ def _agent_image(tag: str) -> DoctorFinding:
     with docker_client.translated(), closing(docker_client.connect()) as client:
         details = base.inspect(client, tag)
         if details is None:
-            return bad("image", f"{tag} is not here, so no agent starts", fix=fix)
+            return bad(
+                "image", f"{tag} is not here, so no agent starts", fix=runtime_selection.image_fix(tag)
+            )
         labels = details["Config"]["Labels"] or {}
         is_current = sources is None or image.is_current(client, tag, sources)
     # An image without the label was built by Compose together with this Andy, so its version is this one.

@@ -171,6 +171,7 @@ def _download(model: str, target: Path) -> None:
     """Download a model for voice notes into the folder `target`. Raises `VoiceNotReady` if that fails."""
     import warnings
 
+    import httpx2
     from faster_whisper import download_model
 
     print(f"Downloading the model '{model}' from Hugging Face …", flush=True)
@@ -179,7 +180,8 @@ def _download(model: str, target: Path) -> None:
             # The library uses an outdated argument of another one: the warning is not for the owner.
             warnings.simplefilter("ignore", UserWarning)
             download_model(model, output_dir=str(target))
-    except (ValueError, OSError) as error:
+    # Hugging Face's library lets errors of its HTTP library pass, and its downloader raises RuntimeError.
+    except (ValueError, OSError, RuntimeError, httpx2.HTTPError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise VoiceNotReady(
             f"The model could not be downloaded: {reason}. Have a copy? andy voice install --from FOLDER"

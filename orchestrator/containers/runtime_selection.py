@@ -542,12 +542,15 @@ def has_image(tag: str) -> bool:
     return bool(_with_client(partial(build.is_present, tag=tag)))
 
 
-def image_fix() -> str:
+def image_fix(tag: str = "") -> str:
     """Return the command by which the owner of this install gets the agent image onto this machine.
 
-    With Docker Compose, it builds the image if Andy's own folder is a clone of the repository, else it pulls
-    the image.
+    An image whose name `tag` has a digest is pulled, since none that is built here would have the digest.
+    With Docker Compose, another image is built if Andy's own folder is a clone of the repository, else it is
+    pulled.
     """
+    if "@" in tag:
+        return f"docker pull {tag}"
     if not is_behind_filter():
         return "andy image build"
     is_clone = (Path(COMPOSE_HOME) / installation.DOCKERFILE).is_file()
@@ -557,7 +560,7 @@ def image_fix() -> str:
 def _no_image(tag: str) -> str:
     """Return one line that says that the image is missing, with the command that gets it."""
     return (
-        f"No agent starts, for the image {tag} is missing: get it with '{image_fix()}';"
+        f"No agent starts, for the image {tag} is missing: get it with '{image_fix(tag)}';"
         " what waits is answered then."
     )
 

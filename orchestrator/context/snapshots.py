@@ -78,7 +78,7 @@ def surplus(snapshots: Iterable[ContextSnapshot], *, now_ms: int) -> tuple[Conte
     """Return the snapshots to delete, newest first.
 
     The newest 48 stay, the newest of each day (in UTC) for 14 days, and pinned ones. The days are counted
-    back from `now_ms`, or from an earlier time if the newest `WRONG_TIMES` snapshots alone are of later ones.
+    back from `now_ms`, or from the earliest time of the newest `WRONG_TIMES` + 1 snapshots if that is before.
     """
     ordered = sorted(snapshots, key=_age_key, reverse=True)
     before_ms = min([now_ms, *(snapshot.at_ms for snapshot in ordered[: WRONG_TIMES + 1])])

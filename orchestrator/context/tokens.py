@@ -150,7 +150,7 @@ class TokenFactors:
         if self._known is None:
             try:
                 stored = json.loads(self.path.read_text(encoding="utf-8"))
-            except (OSError, ValueError):
+            except (OSError, ValueError, RecursionError):
                 stored = {}
             self._known = _valid_factors(stored)
         return self._known
@@ -172,9 +172,10 @@ def _valid_factors(stored: Any) -> dict[str, float]:
     if not isinstance(stored, dict):
         return {}
     return {
-        str(model): min(max(float(factor), LEAST_FACTOR), MOST_FACTOR)
+        # Bounded before it becomes a float: JSON may have an integer that is too large for one.
+        str(model): float(min(max(factor, LEAST_FACTOR), MOST_FACTOR))
         for model, factor in stored.items()
-        if isinstance(factor, int | float) and math.isfinite(factor)
+        if isinstance(factor, int | float) and -math.inf < factor < math.inf
     }
 
 

@@ -7,6 +7,7 @@ older settings, a model of the service in `.env`.
 from __future__ import annotations
 
 import ipaddress
+import socket
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -193,6 +194,11 @@ def is_near(host: str) -> bool:
     try:
         return not ipaddress.ip_address(host.strip("[]")).is_global
     except ValueError:
+        pass
+    try:
+        # Resolvers take a number, such as 134744072 for 8.8.8.8, and other short forms as an IPv4 address.
+        return not ipaddress.ip_address(socket.inet_aton(host)).is_global
+    except (OSError, ValueError):
         # Names without a dot, and with these endings, exist only in local networks.
         name = host.lower().rstrip(".")
         return "." not in name or name.endswith((".local", ".lan", ".internal", ".localhost", ".home.arpa"))

@@ -416,7 +416,7 @@ def _fields(text: str) -> dict[str, object]:
     """
     try:
         parsed = json.loads(text or "{}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise GroupChangeRefused(f"The settings are no JSON ({error}).") from error
     if not isinstance(parsed, dict):
         raise GroupChangeRefused("""The settings are no JSON object, such as {"memory_mb": 1024}.""")

@@ -274,8 +274,8 @@ class CycleRecorder:
             if turn is not None and turn.ended_ms is None:
                 continue
             loop = await loops.get(tx, cycle.folder)
-            assert loop is not None
-            if turn is None:
+            # An undo of what first switched a loop on removes its state, also while a cycle of it runs.
+            if turn is None or loop is None:
                 self.changed_by_agent.discard(cycle.folder)
                 await self._close(tx, cycle, CycleOutcome.SKIPPED, ended_ms=self._clock.now_ms())
             else:

@@ -63,7 +63,7 @@ class CycleOutcome(StrEnum):
     BUSY = "busy"
     """Another turn took the cycle's place."""
     SKIPPED = "skipped"
-    """The turn was removed from the store."""
+    """The turn, or the state of the loop, was removed from the store."""
 
 
 class SetBy(StrEnum):

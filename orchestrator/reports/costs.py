@@ -430,7 +430,7 @@ def _cost(row: UsageCountsView) -> str:
     return f"${row['cost_usd']:,.4f}" + (" + unknown" if row["unpriced"] else "")
 
 
-PRICE_HINT = "Set it in ANDY_PRICES; it counts for what is asked from then on."
+PRICE_HINT = "Set a price in ANDY_PRICES; it counts for what is asked from then on."
 
 
 def _notes(document: UsageDocumentView) -> list[str]:
@@ -438,18 +438,19 @@ def _notes(document: UsageDocumentView) -> list[str]:
     total = document["total"]
     notes = [f"Costs are estimates: ANDY_PRICES, else list prices of {document['prices_as_of']}."]
     if total["unpriced"]:
-        notes.append(f"Of {total['unpriced']:,} answers the model has no known price: they are left out.")
-        notes.append(PRICE_HINT)
+        answers = counted(total["unpriced"], "answer")
+        notes.append(f"Left out, for the price of their model is not known: {answers}.")
     if total["assumed"]:
+        answers = counted(total["assumed"], "answer")
         notes.append(
-            f"Of {total['assumed']:,} answers the model is not on the list: they count as the dearest of its "
-            "family."
+            f"Counted as the dearest of their family, for their model is not on the list: {answers}."
         )
+    if total["unpriced"] or total["assumed"]:
         notes.append(PRICE_HINT)
     if total["searches"]:
         notes.append(f"The web was searched {counted(total['searches'], 'time')}: part of the cost.")
     if total["cut"]:
-        notes.append(f"{total['cut']:,} answers broke off; they count with what had come.")
+        notes.append(f"Broken off, and counted with what had come: {counted(total['cut'], 'answer')}.")
     return ["", *notes]
 
 

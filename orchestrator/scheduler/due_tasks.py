@@ -114,10 +114,11 @@ def _cause(due_ms: int, now_ms: int) -> Cause:
 
 
 async def follow_clock(tx: Tx, *, now_ms: int) -> None:
-    """After the clock was set back, move the tasks' due times that are now too far ahead.
+    """Move the tasks' due times that are too far ahead, because the clock was set back.
 
-    A task of every hour that was due in ten minutes would otherwise be due in a day and ten minutes, if the
-    clock was set back by a day.
+    It is also called at each start of the host, since the clock may have been set back while none ran. Other
+    due times stay. A task of every hour that was due in ten minutes would otherwise be due in a day and ten
+    minutes, if the clock was set back by a day.
     """
     for task in await tasks.every(tx):
         # A one-time task has a fixed moment: a change of the clock does not move it.

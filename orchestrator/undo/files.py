@@ -441,9 +441,8 @@ class GroupFiles:
         body = json.dumps({path: trees.fields_of(entry) for path, entry in tree.items()}, sort_keys=True)
         name = hashlib.sha256(body.encode()).hexdigest()
         path = self._root / folder / "trees" / name
-        if not path.exists():
-            _make_private_directory(path.parent)
-            write_whole(path, body, mode=0o600)
+        _make_private_directory(path.parent)
+        write_whole(path, body, mode=0o600)  # also if it exists: a power cut may have left it empty
         write_whole(self._root / folder / "last", name, mode=0o600)
         self._folders[folder].last = (tree, name)
         # The former last tree may not be needed any more, so `collect` has something to remove.

@@ -110,16 +110,17 @@ async def test_what_is_not_known_is_said(store_harness: StoreHarness) -> None:
     await used(store_harness, an_entry(), an_entry(cost_nano_usd=None, is_whole=False))
     text = "\n".join(costs.usage_lines(await told(store_harness, "group")))
     assert "$0.0010 + unknown" in text
-    assert "Of 1 answers the model has no known price" in text
-    assert "1 answers broke off" in text
+    assert "Left out, for the price of their model is not known: 1 answer." in text
+    assert "Broken off, and counted with what had come: 1 answer." in text
 
 
 async def test_a_price_that_is_assumed_is_said(store_harness: StoreHarness) -> None:
-    await used(store_harness, an_entry(), an_entry(model="claude-opus-9", is_assumed=True))
+    assumed = an_entry(model="claude-opus-9", is_assumed=True)
+    await used(store_harness, an_entry(), assumed, an_entry(cost_nano_usd=None))
     text = "\n".join(costs.usage_lines(await told(store_harness, "group")))
     assert "$0.0020" in text
-    assert "Of 1 answers the model is not on the list: they count as the dearest of its family." in text
-    assert "ANDY_PRICES" in text
+    assert "Counted as the dearest of their family, for their model is not on the list: 1 answer." in text
+    assert text.count(costs.PRICE_HINT) == 1
 
 
 BUDGET_ROWS = "SELECT kind FROM audit WHERE kind LIKE 'budget.%'"

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from agent_runner.wire.frames import TurnEnd
+from orchestrator.domain.errors import StoreError
 from orchestrator.domain.values import Folder, Role, Run, RunId, Turn, TurnId, TurnKind, TurnState
 from orchestrator.proxies.model import usage_writer as usage_writer_module
 from orchestrator.proxies.model.budget_admission import Admission
@@ -24,6 +25,7 @@ from orchestrator.proxies.run_tokens import token_hash
 from orchestrator.store.groups import groups
 from orchestrator.store.money import budgets
 from orchestrator.store.money.budgets import Budget, Period, Unit
+from orchestrator.store.runs import turn_outages
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, Tokens
 from tests.support.running_proxy import Proxied, proxied
 from tests.support.store_harness import StoreHarness
@@ -439,6 +441,24 @@ async def test_a_turn_that_asks_without_end_is_stopped(store_harness: StoreHarne
             "it asked the model more than 3 times in one turn.",
         )
         assert any("more than 3 times" in text for _, text in await harness.told())
+
+
+async def test_a_turn_that_asks_without_end_is_stopped_though_its_stop_fails_at_first(
+    store_harness: StoreHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with a_harness(store_harness, tmp_path, requests_a_turn=3) as harness:
+        await a_running_turn(harness)
+        assert await harness.statuses(3) == [200, 200, 200]
+        with monkeypatch.context() as patch:
+            patch.setattr(turn_outages, "note_stop", no_space)
+            assert (await harness.ask()).status_code != 200
+            assert harness.ended == []
+        assert await harness.statuses(3) == [429, 429, 429]
+        assert harness.ended == [RunId("run-1")]
+
+
+async def no_space(*_: object, **__: object) -> None:
+    raise StoreError("the disk is full")
 
 
 async def test_each_turn_has_its_own_count(store_harness: StoreHarness, tmp_path: Path) -> None:

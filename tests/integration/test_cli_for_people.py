@@ -22,6 +22,7 @@ from typing import Any, TextIO, get_origin
 from zoneinfo import ZoneInfo
 
 import httpx
+import httpx2
 import pytest
 from cyclopts import App, Argument
 from cyclopts.exceptions import UnusedCliTokensError
@@ -31,7 +32,7 @@ from orchestrator.backup import group_export, make, move_in
 from orchestrator.backup.archive import BackupContents
 from orchestrator.base.clock import utc_stamp
 from orchestrator.channels.voice import transcriber
-from orchestrator.cli import chat, demo, uninstall, web, whatsapp
+from orchestrator.cli import chat, demo, uninstall, voice, web, whatsapp
 from orchestrator.cli import main as cli
 from orchestrator.cli.client import AnswerLost, Client
 from orchestrator.cli.exit_codes import UsageError
@@ -779,6 +780,43 @@ def test_a_conversation_ends_in_one_line_once_andy_has_ended(tmp_path, monkeypat
         monkeypatch.setattr(chat.Client, "events", events)
         with pytest.raises(NotRunning):
             asyncio.run(chat._converse(tmp_path, "main", sender="you"))
+
+
+def test_a_conversation_at_a_terminal_that_is_gone_has_no_further_lines(monkeypatch):
+    reads = []
+
+    def gone(*_: object) -> bytes:
+        reads.append("one")
+        if len(reads) == 1:
+            raise OSError(errno.EIO, "Input/output error")
+        return b""
+
+    async def first_line() -> bytes:
+        return await chat._lines_of_terminal().readline()
+
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as source, os.fdopen(writer, "w") as other_end:
+        other_end.write("\n")
+        other_end.flush()
+        monkeypatch.setattr("sys.stdin", source)
+        monkeypatch.setattr(chat.os, "read", gone)
+        assert asyncio.run(first_line()) == b""
+    assert reads == ["one"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [httpx2.ProxyError("407 Proxy Authentication Required"), RuntimeError("broken off"), OSError("no")],
+)
+def test_a_model_for_voice_notes_that_cannot_be_downloaded_is_named_with_the_other_way(
+    tmp_path, monkeypatch, error
+):
+    def download(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setitem(sys.modules, "faster_whisper", SimpleNamespace(download_model=download))
+    with pytest.raises(voice.VoiceNotReady, match=rf"{error}. Have a copy\? andy voice install --from"):
+        voice._download("base", tmp_path)
 
 
 def test_a_line_of_a_pipe_that_is_no_utf_8_loses_no_other(monkeypatch):

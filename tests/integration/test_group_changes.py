@@ -215,6 +215,7 @@ async def test_a_memory_that_cannot_be_written_leaves_no_trace(store_harness, ho
     [
         (SETTINGS, "[]", "no JSON object"),
         (SETTINGS, "{", "no JSON"),
+        (SETTINGS, "[" * 100_000, "no JSON"),
         (SETTINGS, '{"colour": 1}', "'colour'"),
         (PROFILE, '{"colour": 1}', "a name, a trigger"),
         (MEMORY, "x" * (changes.MAX_MEMORY_CHARS + 1), "shorten it"),

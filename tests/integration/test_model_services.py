@@ -18,6 +18,7 @@ from orchestrator.domain.model_services import (
     ModelService,
     ServicePrice,
     WorkKind,
+    is_near,
     read_choice,
 )
 from orchestrator.domain.values import TurnKind, TurnState
@@ -68,6 +69,21 @@ async def answers(harness: ServicesHarness, kind: TurnKind = TurnKind.CHAT) -> s
     turn = await harness.attempt(await harness.asked(kind))
     assert turn.state is TurnState.ANSWERED
     return harness.attempts[-1].text
+
+
+@pytest.mark.parametrize(
+    ("host", "is_near_host"),
+    [
+        *(("localhost", True), ("nas", True), ("nas.lan", True), ("10.0.0.1", True), ("[::1]", True)),
+        *(("api.example", False), ("8.8.8.8", False), ("2606:4700::1111", False)),
+        # Resolvers read a number as an IPv4 address.
+        *(("134744072", False), ("0x08080808", False), ("2130706433", True), ("127.1", True)),
+    ],
+)
+def test_what_is_in_the_owners_network_is_told_by_its_name_or_address(
+    host: str, *, is_near_host: bool
+) -> None:
+    assert is_near(host) is is_near_host
 
 
 @pytest.mark.parametrize(

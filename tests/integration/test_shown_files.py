@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import struct
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any
@@ -120,6 +122,25 @@ def test_what_is_a_whole_picture_is_told_by_its_bytes(body: bytes, kind: str | N
 def test_what_is_too_large_or_is_neither_stays_a_path(workspace: Workspace, name: str, body: bytes) -> None:
     prompt = f"[document {put(workspace, name, body)}]"
     assert shown_files.content_of(prompt, workspace.group) == prompt
+
+
+def test_a_file_that_grows_while_it_is_read_is_read_to_the_limit_and_left_out(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = workspace.group / put(workspace, "growing.log", b"x")
+
+    def and_then_grow(descriptor: int) -> os.stat_result:
+        info = os.stat(descriptor)
+        os.truncate(path, 100_000_000)  # takes no room: it has no blocks
+        return info
+
+    monkeypatch.setattr(shown_files.os, "fstat", and_then_grow)
+    tracemalloc.start()
+    try:
+        assert shown_files._read(path, limit=1_000_000) == b""
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_newest_pictures_are_shown_in_their_order(workspace: Workspace) -> None:

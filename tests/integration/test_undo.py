@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent_runner.wire.frames import Ack, Result, TurnEnd
 from agent_runner.wire.mailbox import Reply
 from orchestrator.base.clock import SystemClock
 from orchestrator.cli.exit_codes import UsageError
@@ -37,6 +38,7 @@ from orchestrator.undo.service import BuiltOn, NothingToUndo, NotYet
 from tests.doubles.channel import ScriptedChannel
 from tests.doubles.clock import FakeClock
 from tests.support.command_dispatchers import dashboards_of
+from tests.support.loop_harness import LoopHarness
 from tests.support.store_harness import SEOUL, StoreHarness, a_message
 from tests.support.undo_harness import UndoHarness, nth, use
 from tests.support.until import until
@@ -859,3 +861,25 @@ async def test_whatever_commands_change_is_tracked_or_known_to_be_the_hosts(undo
     changed = {name for name in after if after[name] != before.get(name)}
     assert {"scheduled_tasks", "registered_groups", "loop_state"} <= changed
     assert changed - HOST_TABLES - {table.name for table in turn_effects.TRACKED} == set()
+
+
+async def test_a_cycle_of_a_loop_whose_start_was_undone_ends_and_stops_no_other_loop(
+    undo: UndoHarness,
+) -> None:
+    loop_harness = LoopHarness(undo.store)
+    on = {"type": "control_loop", "action": "on", "targetFolder": "work"}
+    switched_on = await undo.turn(on, folder="main", text="go")
+    await undo.store.hear("@Andy hi", "work")
+    turn, run, _ = await undo.store.start_next("work")
+    async with undo.store.database.transaction() as tx:
+        assert await loop_harness.recorder.begin(tx, turn) is not None
+
+    await undo.undo(switched_on.id)
+    assert await undo.store.rows("SELECT * FROM loop_state") == []
+    await undo.store.take(run, Ack(n=1, turn=turn.id))
+    await undo.store.take(run, Result(n=2, turn=turn.id, result="hi"))
+    await undo.store.take(run, TurnEnd(n=3, turn=turn.id))
+    await loop_harness.look()
+
+    (cycle,) = await undo.store.rows("SELECT outcome, ended_ms IS NOT NULL AS has_ended FROM cycles")
+    assert dict(cycle) == {"outcome": "skipped", "has_ended": 1}

@@ -249,6 +249,20 @@ async def test_the_contents_are_kept_once_and_go_with_what_can_be_undone(undo: U
     )
 
 
+async def test_a_list_of_files_that_was_cut_off_is_written_again(undo: UndoHarness, tmp_path: Path) -> None:
+    snapshots = files.GroupFiles(tmp_path)
+    (undo.folder() / "a").write_text("1")
+    snapshots.begin("family", 1)
+    trees_folder = tmp_path / "data" / "undo" / "family" / "trees"
+    (tree,) = trees_folder.iterdir()
+    body = tree.read_text()
+    tree.write_text("")  # as a power cut leaves a new file whose bytes were not on the disk yet
+
+    files.GroupFiles(tmp_path).begin("family", 2)
+
+    assert tree.read_text() == body
+
+
 async def test_what_is_forgotten_is_in_no_snapshot(undo: UndoHarness) -> None:
     await undo.turn(writes=lambda at: (at / "a").write_text("secret"))
     await caught_up(undo)

@@ -17,8 +17,9 @@ from urllib.parse import parse_qs, urlsplit
 import docker
 import pytest
 
+from orchestrator.containers.docker.client import translated
 from orchestrator.containers.image import base as image_base
-from orchestrator.containers.image import build
+from orchestrator.containers.image import build, registry
 from orchestrator.containers.image.base import BaseImage, find_debootstrap, pack_root, provide_base
 from orchestrator.containers.image.context import ImageSources
 from orchestrator.containers.image.progress import BuildProgress
@@ -264,6 +265,38 @@ def test_an_engine_that_refuses_is_told_with_its_reason(client: docker.APIClient
     engine.pull = (500, [{"message": "no space left on device"}])
     with pytest.raises(ImageNotBuilt, match="no space left on device"):
         build.build(client, sources=ImageSources.below(PROJECT), say=print)
+
+
+DENIED = "pull access denied for r/x, repository does not exist or may require 'docker login': denied"
+
+
+@pytest.mark.parametrize(
+    ("status", "lines", "fix"),
+    [
+        (404, [{"message": DENIED}], "docker login r.example"),
+        (404, [{"message": "manifest for r/x not found: manifest unknown"}], "of this digest"),
+        (500, [{"message": "Get https://r.example/v2/: connection refused"}], "Nothing listens there"),
+        (200, [{"error": "lookup r.example: no such host"}], "The name is unknown"),
+        (500, [{"message": "something new"}], "something new."),
+    ],
+)
+def test_a_registry_that_does_not_give_an_image_is_named_with_the_fix(
+    client: docker.APIClient, engine: Engine, status: int, lines: list[dict[str, Any]], fix: str
+) -> None:
+    engine.pull = (status, lines)
+    with (
+        pytest.raises(registry.RegistryRefused, match=rf"r\.example does not give the image: .*{fix}"),
+        translated(),
+    ):
+        registry.fetch(client, f"r.example/x@sha256:{'a' * 64}", say=print)
+
+
+def test_an_engine_that_is_not_ready_to_pull_is_no_refusal_of_the_registry(
+    client: docker.APIClient, engine: Engine
+) -> None:
+    engine.pull = (503, [{"message": "starting"}])
+    with pytest.raises(EngineGone), translated():
+        registry.fetch(client, f"r.example/x@sha256:{'a' * 64}", say=print)
 
 
 def test_only_what_pip_and_proxies_need_is_passed_on() -> None:

@@ -117,6 +117,12 @@ async def test_what_is_for_later_is_kept_by_the_host_word_for_word(noticing: Laz
     assert not (await noticing.load()).notices.pending, "the next turns are given it by the host"
 
 
+@pytest.mark.parametrize(("turns", "text"), [(1, "You are told in 1 turn."), (2, "You are told in 2 turns.")])
+async def test_when_a_note_is_shown_is_said(noticing: LazyNotices, turns: int, text: str) -> None:
+    given = {"message": "m", "deliver_at": "after_n_turns", "turns": turns}
+    assert text in (await tool(noticing).call(given, Keeping())).text
+
+
 async def test_what_is_for_this_turn_and_to_outlive_it_is_both(noticing: LazyNotices) -> None:
     given = {"message": "now and later", "deliver_at": "immediate", "persist_cross_session": True}
     reply = await tool(noticing).call(given, Keeping())

@@ -299,12 +299,16 @@ def test_what_costs_more_passes_where_the_owner_allows_just_that(feature: ModelF
     others = tuple(one for one in get_args(ModelFeature) if one != feature)
     assert refused(body, features=(feature,)) is None
     assert refused(body, features=others) == 403
-    with pytest.raises(ProxyRefused) as told:
-        request_policy.check_request(json.dumps(body).encode(), may_search=False, is_open=False)
-    assert (
-        f"""the owner may allow it: --set '{{"model_features": ["{feature}"]}}'"""
-        in told.value.refusal.message
-    )
+    for owned in ((), others):
+        with pytest.raises(ProxyRefused) as told:
+            request_policy.check_request(
+                json.dumps(body).encode(), may_search=False, is_open=False, features=owned
+            )
+        setting = json.dumps({"model_features": [*owned, feature]})
+        assert (
+            f"the owner may allow it: andy groups config FOLDER --set '{setting}'"
+            in told.value.refusal.message
+        )
     everything = get_args(ModelFeature)
     assert refused({"service_tier": "priority"}, features=everything) == 403
     assert refused({"context_management": {"edits": [{"type": "summarise"}]}}, features=everything) == 403

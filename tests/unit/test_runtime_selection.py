@@ -108,6 +108,8 @@ def test_the_fix_for_a_missing_image_fits_the_install(monkeypatch, tmp_path):
     (tmp_path / "container").mkdir()
     (tmp_path / "container" / "Dockerfile").touch()
     assert runtime_selection.image_fix() == "docker compose build agent"
+    pinned = f"registry:5000/andy-agent@sha256:{'a' * 64}"
+    assert runtime_selection.image_fix(pinned) == f"docker pull {pinned}", "it is never built"
 
 
 def test_a_demo_needs_neither_engine_nor_image_and_says_that_its_agent_is_not_isolated(

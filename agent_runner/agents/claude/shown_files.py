@@ -111,7 +111,8 @@ def _read(path: Path, *, limit: int) -> bytes:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode) or info.st_size > limit:
             return b""
-        # Read to its end; it may have grown since its size was asked for.
-        return b"".join(iter(lambda: os.read(descriptor, limit), b""))[:limit]
+        with open(descriptor, "rb", closefd=False) as file:
+            body = file.read(limit + 1)  # not to its end: it may grow while it is read
+        return body if len(body) <= limit else b""
     finally:
         os.close(descriptor)

@@ -285,7 +285,7 @@ def _first_ahead(parts: Parts, clock: time, now: datetime) -> Instant:
     for day in _days(parts, now.date()):
         instant = _at(day, clock, offset, now)
         if instant.at.timestamp() > now.timestamp():
-            break
+            break  # if none is ahead, `instant` and `day` are the last ones
     if instant is None or day is None:
         raise _Refused(Reason.NO_SUCH_DAY)
     if parts.weekday and day.weekday() != parts.weekday.index:

@@ -159,7 +159,7 @@ def _days_of_any_month_en(rhythm: Rhythm) -> str:
             else f"{rhythm.month_day}{_ordinal_ending(rhythm.month_day)}"
         )
         return f"every {month} on the {day}"
-    if rhythm.nth is not None:
+    if rhythm.nth is not None:  # never with a step: the parser refuses one
         place = "last" if rhythm.nth == LAST else f"{rhythm.nth}{_ordinal_ending(rhythm.nth)}"
         return f"the {place} {_DAYS_EN[rhythm.weekdays[0]]} of each month"
     if not rhythm.weekdays:

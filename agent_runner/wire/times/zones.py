@@ -63,7 +63,7 @@ _FIRST_OFFSET, _LAST_OFFSET = timedelta(hours=-12), timedelta(hours=14)
 
 
 def offset_of(text: str) -> timezone | Reason:
-    """Return the offset from UTC that `Z`, `+09:00` or `-0500` names.
+    """Return the offset from UTC that `Z`, `+09:00` or `-0500` names; the caller has checked the form.
 
     For one that no place has, such as `-20:00` or `+09:75`, return the reason to refuse it.
     """

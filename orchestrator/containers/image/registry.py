@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.containers.docker.client import NOT_READY
 from orchestrator.containers.image.base import inspect
 from orchestrator.containers.image.progress import Say
 from orchestrator.domain.errors import ContainerError, ImageMissing
@@ -24,7 +26,8 @@ FIXES = (
     ("no basic auth", "log in first: docker login {host}"),
     ("unauthorized", "log in first: docker login {host}"),
     ("authentication required", "log in first: docker login {host}"),
-    ("denied", "your account may not push there: docker login {host}, or another path"),
+    ("denied", "your account may not use that path: docker login {host}, or another path"),
+    ("manifest unknown", "it has no image of this digest: push it there, or name another"),
     ("connection refused", "nothing listens there: start it, or fix the port"),
     ("no such host", "the name is unknown: fix it"),
     ("timeout", "it does not answer: fix the network or the name"),
@@ -83,7 +86,8 @@ def push(client: docker.APIClient, image: str, registry: str, *, say: Say) -> st
     client.tag(image, name, tag=tag, force=True)
     say(f"Pushing {name} …")
     try:
-        digest = _follow(client.push(name, tag=tag, stream=True, decode=True), say)
+        with _refusals():
+            digest = _follow(client.push(name, tag=tag, stream=True, decode=True), say)
     except RegistryRefused as error:
         if earlier_image is None:
             client.remove_image(f"{name}:{tag}")  # the name alone: the image has its own, too
@@ -104,10 +108,27 @@ def fetch(client: docker.APIClient, name: str, *, say: Say) -> None:
     say(f"Pulling {name} …")
     host = name.partition("/")[0]
     try:
-        for event in client.pull(name, stream=True, decode=True):
-            _raise_error(event)
+        with _refusals():
+            for event in client.pull(name, stream=True, decode=True):
+                _raise_error(event)
     except RegistryRefused as error:
         raise RegistryRefused(f"{host} does not give the image: {_with_fix(str(error), host)}") from None
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn the engine's refusal of a push or pull into `RegistryRefused`, unless the engine is not ready.
+
+    If the registry fails before any progress, the engine answers with an error status instead of an event.
+    """
+    from docker.errors import APIError
+
+    try:
+        yield
+    except APIError as error:
+        if error.status_code in NOT_READY:
+            raise
+        raise RegistryRefused(str(error.explanation or error).strip()) from error
 
 
 def _follow(events: Iterable[dict[str, Any]], say: Say) -> str:

@@ -92,9 +92,9 @@ class WorkerLoop:
         self._wakeups = wakeups
         self._bus = bus
         self._compared_revision: str | None = None
-        """The revision of the groups when all dashboards were last compared with their groups' time zones.
+        """The groups' revision when all dashboards were last given the time zones of their groups.
 
-        It changes with each change of a group. None before the first time.
+        The revision changes with each change of a group. None before the first time.
         """
 
     async def run(self) -> None:

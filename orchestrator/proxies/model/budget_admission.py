@@ -102,18 +102,24 @@ class Admission:
     async def _check_count(self, identity: RunIdentity) -> None:
         """Count a request of a turn.
 
-        If the turn has sent too many, its run is stopped, the reason is recorded, and `ProxyRefused` is
-        raised.
+        If the turn has sent too many, the reason is recorded, its run is stopped, and `ProxyRefused` is
+        raised. If the run cannot be stopped, that error is raised, and the turn's next request stops it.
         """
-        count = self._request_counts.add(identity.run_id, identity.turn_id, 1)
+        turn = identity.run_id, identity.turn_id
+        count = self._request_counts.add(*turn, 1)
         if count <= self._requests_a_turn:
             return
         reason = f"it asked the model more than {self._requests_a_turn} times in one turn."
         # The run is stopped once; further requests of its turn are only refused.
         if count == self._requests_a_turn + 1:
             log.error("turn.ran_away", group=identity.folder, run=identity.run_id, turn=identity.turn_id)
-            await self._stop(identity, "runaway", reason)
-            await self._on_runaway(identity.run_id, reason)
+            try:
+                await self._stop(identity, "runaway", reason)
+                await self._on_runaway(identity.run_id, reason)
+            except BaseException:
+                # Back to the limit, so that the next request is again the one that stops the run.
+                self._request_counts.add(*turn, self._requests_a_turn - self._request_counts.of(*turn))
+                raise
         raise ProxyRefused(error_responses.ran_away(self._requests_a_turn))
 
     async def _spent_budget(self, identity: RunIdentity) -> rules.BudgetStanding | None:

@@ -8,6 +8,7 @@ that; any other part is refused by its name.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -251,7 +252,9 @@ def _check_feature(
     if feature is None:
         raise ProxyRefused(error_responses.not_allowed(description))
     if feature not in features:
-        fix = f"""; the owner may allow it: --set '{{"model_features": ["{feature}"]}}'"""
+        # The setting replaces the list, so the features that the group has already are in it, too.
+        setting = json.dumps({"model_features": [*features, feature]})
+        fix = f"; the owner may allow it: andy groups config FOLDER --set '{setting}'"
         raise ProxyRefused(error_responses.not_allowed(description + fix))
 
 

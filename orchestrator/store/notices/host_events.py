@@ -120,7 +120,7 @@ async def budget_warning(tx: Tx, folder: Folder, text: str, *, percent: int, key
     """Add a notice that the group's agent reads in its next turn: a budget is nearly used up, or spent.
 
     The notice is `Of what the model may cost: ` and then `text`, which says which budget. `percent` is how
-    much of it is used. Warnings with the same `key` are joined in one notice.
+    much of it is used, and stored as 100 at most. Warnings with the same `key` are joined in one notice.
     """
     await _note(
         tx,

@@ -137,7 +137,12 @@ def test_what_was_learned_is_there_after_a_restart(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "{", '{"opus": "x"}', '{"opus": true}', '{"opus": NaN}', '{"opus": 99}']
+    "content",
+    [
+        *("", "[]", "{", '{"opus": "x"}', '{"opus": true}', '{"opus": NaN}', '{"opus": 99}'),
+        f'{{"opus": 1{"0" * 400}}}',
+        "[" * 100_000,
+    ],
 )
 def test_a_spoilt_file_of_factors_does_no_harm(tmp_path: Path, content: str):
     path = tmp_path / "token-factors.json"
