@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import Clock
@@ -26,7 +27,7 @@ from orchestrator.loop.wake_policy import (
     read_interval,
 )
 from orchestrator.store.conversation import messages, outbox
-from orchestrator.store.database import Tx
+from orchestrator.store.database import Tx, after_commit
 from orchestrator.store.groups import groups
 from orchestrator.store.loop import cycles, events, loops, wake_requests
 from orchestrator.store.loop.cycles import Cycle
@@ -276,7 +277,7 @@ class CycleRecorder:
             loop = await loops.get(tx, cycle.folder)
             # An undo of what first switched a loop on removes its state, also while a cycle of it runs.
             if turn is None or loop is None:
-                self.changed_by_agent.discard(cycle.folder)
+                after_commit(tx, partial(self.changed_by_agent.discard, cycle.folder))
                 await self._close(tx, cycle, CycleOutcome.SKIPPED, ended_ms=self._clock.now_ms())
             else:
                 await self._finish(tx, loop, cycle, turn)
@@ -287,7 +288,8 @@ class CycleRecorder:
         # All times count from the turn's end, not from now, so that a settlement after a restart is the same.
         ended_ms = turn.ended_ms
         has_changed_files = cycle.folder in self.changed_by_agent
-        self.changed_by_agent.discard(cycle.folder)  # or the next cycle would count as one that did something
+        # Or the next cycle would count as one that did something. If the transaction fails, it is repeated.
+        after_commit(tx, partial(self.changed_by_agent.discard, cycle.folder))
         outcome = await self._outcome(tx, cycle, turn, has_changed_files=has_changed_files)
         # An unanswered message caps the sleep, or it would wait for as long as the agent chose to sleep.
         unanswered_turn = await cycles.unanswered(tx, cycle.folder)

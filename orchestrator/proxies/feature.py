@@ -378,7 +378,7 @@ class ContainerProxies:
     ) -> None:
         """Record that a turn is to stop, because a service that the owner added refuses it for good.
 
-        The owner is notified at most once a day for each service. For a run without a turn, that is all.
+        The owner is notified at most once a day for each service and kind of error. For a run without a turn, that is all.
         `error` is the lasting error that the service's answer, `answered`, stands for. No other turn is
         stopped, because a container could have provoked the refusal.
         """
@@ -392,8 +392,8 @@ class ContainerProxies:
                     tx, identity.turn_id, code="service", reason=_NOT_USABLE, now_ms=now_ms
                 )
             text = f"⚠️ At the model service '{service.name}': {cause}. {fix}"
-            day = now_ms // DAY_MS
-            await owner.notify_once(tx, text, about=f"service:{service.name}:{day}", now_ms=now_ms)
+            about = f"service:{service.name}:{error.value}:{now_ms // DAY_MS}"
+            await owner.notify_once(tx, text, about=about, now_ms=now_ms)
         self._host.wakeups.outbox.set()
 
     async def _with_waiting_time(self, identity: RunIdentity, answered: Answered) -> Answered:

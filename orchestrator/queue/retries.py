@@ -159,14 +159,15 @@ def _decide_retry(
     and `reason` is its text. A turn that is given up (its pause is None) after an outage or restarts gets a
     reason that says so.
     """
-    if outage is not None:
+    # Also in an outage: its time may have passed while the host was off, and nobody asked the service then.
+    if fault is FailureOwner.RESTART:
+        delay_ms, last_reason = restart_delay_ms(turn.restarts), TOO_MANY_RESTARTS
+    elif outage is not None:
         # A missing image of the agents counts as an outage, too, in which turns wait much longer.
         is_image = fault is FailureOwner.IMAGE
         elapsed_ms = now_ms - outage.since_ms
         delay_ms = image_delay_ms(elapsed_ms) if is_image else outage_delay_ms(elapsed_ms)
         last_reason = failures.NO_IMAGE if is_image else failures.TOO_LONG[outage.cause]
-    elif fault is FailureOwner.RESTART:
-        delay_ms, last_reason = restart_delay_ms(turn.restarts), TOO_MANY_RESTARTS
     else:
         delay_ms, last_reason = retry_delay_ms(turn.attempt), reason
     return _RetryDecision(delay_ms=delay_ms, reason=last_reason if delay_ms is None else reason)

@@ -284,6 +284,23 @@ async def test_a_container_of_another_version_that_is_adopted_ends_at_once_and_i
         await until(is_back, "its turn is put back")
 
 
+async def test_a_container_of_another_version_in_its_first_turn_is_replaced_by_one_that_tries_it_again(
+    home: Home,
+) -> None:
+    async with home.host() as host:
+        turn = await host.ask(FIRST)
+        container = await host.start(turn)
+    container.is_outdated = True
+    container.said.put_nowait(f'{frames.START}\n{{"n": 1, "kind": "ready", "v": 2}}\n{frames.END}\n'.encode())
+    async with home.host():
+        await until(container.is_stopping.is_set, "it is ended")
+
+        async def is_back() -> bool:
+            return (await home.store_harness.turn(turn.id)).state is TurnState.QUEUED
+
+        await until(is_back, "its turn is put back")
+
+
 async def test_a_container_that_answered_while_no_host_was_there_has_its_question_once(home: Home) -> None:
     turn, container = await killed_before_it_heard(home)
     home.transcript.asks(QUESTION)

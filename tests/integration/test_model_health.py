@@ -14,7 +14,7 @@ import pytest
 
 from agent_runner.wire.frames import TurnEnd
 from orchestrator.domain import failures
-from orchestrator.domain.failures import ModelError
+from orchestrator.domain.failures import FailureOwner, ModelError
 from orchestrator.domain.values import Folder, Group, Run, Turn, TurnKind, TurnState
 from orchestrator.proxies.model import health
 from orchestrator.proxies.model.exchange import Answered, RunIdentity
@@ -343,6 +343,14 @@ async def test_a_question_outlives_an_outage_in_which_the_machine_slept_or_was_o
     harness.works_on(turn, run)
     clock.pass_ms(failures.MAX_OUTAGE_MS)
     assert (await harness.ask(OVERLOADED)).headers["x-should-retry"] == "false", "it goes on counting"
+
+
+async def test_a_turn_whose_outage_lasted_while_the_host_was_off_is_tried_again(harness: Harness) -> None:
+    turn, run = await harness.begin()
+    await harness.ask(OVERLOADED)
+    harness.store_harness.clock.wall_ms += 8 * 3_600_000
+    await harness.store_harness.lose(run, fault=FailureOwner.RESTART)
+    assert (await harness.store_harness.turn(turn.id)).state is TurnState.QUEUED
 
 
 async def test_a_good_answer_ends_the_outage(harness: Harness) -> None:

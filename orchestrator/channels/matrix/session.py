@@ -634,6 +634,9 @@ class MatrixSession:
             refusal = error.obj
             if not isinstance(refusal, nio.ErrorResponse):
                 raise
+            # A homeserver without this part of the specification may still take the reaction that follows.
+            if refusal.status_code == "M_UNRECOGNIZED":
+                return None
             # Synapse has no code of its own for an unknown event. Without any code, it is a proxy's answer.
             http_status = refusal.transport_response.status if refusal.transport_response is not None else 0
             if not (http_status == 404 and refusal.status_code):

@@ -54,6 +54,9 @@ from orchestrator.store.conversation import messages, outbox, polls
 
 log = structlog.get_logger(__name__)
 
+_LETTER_WITH_BLANKS = r"[^\W\u3040-\u30ff\u3400-\u9fff]"
+"""The pattern of a letter, digit or `_` of a script that puts blanks between words."""
+
 POLL_SECONDS = 50
 MAX_TOKEN_REFUSALS = 5
 """Answers in a row that the token is unknown, after growing pauses, by which the login counts as ended."""
@@ -684,8 +687,8 @@ def _with_mention(
     name = mention.name or mention.jid
     url = f"tg://user?id={mention.jid.removeprefix(PREFIX)}"
     # Not as a part of a longer word. Letters of other scripts may follow, as Korean puts particles behind a
-    # name.
-    for found in re.finditer(rf"(?<!\w){re.escape(name)}(?![A-Za-z0-9_])", text):
+    # name, and those of scripts without blanks, such as Chinese, may stand before it.
+    for found in re.finditer(rf"(?<!{_LETTER_WITH_BLANKS}){re.escape(name)}(?![A-Za-z0-9_])", text):
         link = Mark("text_link", utf16_units(text[: found.start()]), utf16_units(name), url)
         if not any(mark.kind in {"code", "pre"} and _overlap(mark, link) for mark in marks):
             # In order, as a long text is cut by its marks.

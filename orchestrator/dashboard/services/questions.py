@@ -258,9 +258,9 @@ async def _check_not_repeated(
     for row in [*of_same_task, *settled]:
         # The cooldown counts from whatever came last, so an answer or a close does not shorten it.
         last_ms = max(row.last_asked_ms or 0, row.answered_ms or 0, row.closed_ms or 0)
-        until_ms = last_ms + row.cooldown_h * dedupe.HOUR_MS
-        if until_ms > ctx.now_ms:
-            until = when.format_time(until_ms, ctx.zone)
+        cooldown_ms = row.cooldown_h * dedupe.HOUR_MS
+        if dedupe.is_lately(last_ms, cooldown_ms, now_ms=ctx.now_ms):
+            until = when.format_time(last_ms + cooldown_ms, ctx.zone)
             raise ToolRefused(
                 "COOLDOWN",
                 f"{row.id} asked that lately; not again before {until}.",

@@ -25,8 +25,8 @@ from orchestrator.store.board import dashboards
 from orchestrator.store.board import tasks as board_tasks
 
 REOPENED_PCT = 99
-"""Percent of a completed task that is open again: its progress before is not stored, and at 100 % the rules
-would ask nothing about it.
+"""Percent of a completed task that is open again: its progress before is not stored, and one at 100 % would
+look as if it were done, to people and to the rules.
 """
 _TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):[0-5]\d", re.ASCII)
 
@@ -284,7 +284,7 @@ def _with_status(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> 
     """Return the task with its new status, and with the fields that follow from it.
 
     A completed task is at 100 % and not blocked, even if the change that completes it says otherwise. One
-    that was completed and is not any more is below 100 %, unless the change gives its progress. An open task
+    that was completed and is open again is below 100 %, unless the change gives its progress. An open task
     is not in the history.
 
     Raises:
@@ -309,8 +309,8 @@ def _with_status(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> 
         )
     # A reopened task leaves the history, which contains only ended tasks.
     archived_ms = task.archived_ms if status.is_terminal else None
-    was_completed = task.status is BoardTaskStatus.COMPLETED
-    pct = min(task.pct, REOPENED_PCT) if was_completed and changes.progress is None else task.pct
+    is_reopened = task.status is BoardTaskStatus.COMPLETED and not status.is_terminal
+    pct = min(task.pct, REOPENED_PCT) if is_reopened and changes.progress is None else task.pct
     return replace(task, status=status, pct=pct, completed_ms=None, archived_ms=archived_ms)
 
 

@@ -101,6 +101,8 @@ _UNIT = (
 _NUMBERED_LINE = re.compile(
     rf"\s*(\d{{1,3}})(?:\s*+(?:\)|[.:](?!\d))\s*+|\s++(?!{_UNIT}))(\S.*)", re.ASCII | re.IGNORECASE
 )
+_BARE_LINE = re.compile(r"\s*(\d{1,3})\s++(\S.*)", re.ASCII)
+"""The line of an answer without a mark after its number, whatever comes behind: "2 days off"."""
 _INLINE_NUMBERS = (
     re.compile(r"(?:^|\s)(\d{1,3})[.):]\s+(?=\S)", re.ASCII),
     re.compile(r"(?:^|\s)(\d{1,3})[.):](?=[^\s\d])", re.ASCII),
@@ -207,9 +209,14 @@ def _answers_by_line(text: str) -> list[tuple[int, str]]:
     if len(lines) == 1 and any(len(style.findall(lines[0])) > 1 for style in _INLINE_NUMBERS):
         return []
     parsed: list[tuple[int, str]] = []
+    is_bare = False  # whether the last number had no mark after it
     for line in lines:
         numbered = _NUMBERED_LINE.fullmatch(line)
+        if numbered is None and is_bare and (next_line := _BARE_LINE.fullmatch(line)):
+            # After "1 yes", "2 days off" answers question 2.
+            numbered = next_line if int(next_line[1]) == parsed[-1][0] + 1 else None
         if numbered is not None:
+            is_bare = _BARE_LINE.fullmatch(line) is not None
             parsed.append((int(numbered[1]), numbered[2].strip()))
         elif parsed:
             number, answer = parsed[-1]

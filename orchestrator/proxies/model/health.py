@@ -194,10 +194,11 @@ class ModelHealth:
     async def _record_answer(self, identity: RunIdentity, answering_model: str | None) -> None:
         """Record that, and when, the service answered a run's request for `answering_model`.
 
-        This ends its turn's outage, the refusals of the model that answered, and those of all models. The
-        refusal of a model that an agent chose itself ends with an answer of that model, or of the model that
-        the owner has set since for such turns of the agent's group. After a restart of the host, an answer of
-        any model ends it: nothing stores which model was refused, and this refusal blocks no turn.
+        This ends its turn's outage, the refusals of the model that answered, as far as names can be compared
+        (`_may_be`), and those of all models. The refusal of a model that an agent chose itself ends with an
+        answer of that model, or of the model that the owner has set since for such turns of the agent's
+        group. After a restart of the host, an answer of any model ends it: nothing stores which model was
+        refused, and this refusal blocks no turn.
         """
         self.accepted_ms = self._clock.now_ms()
         await self.end_outage(identity)

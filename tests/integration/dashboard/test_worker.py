@@ -226,6 +226,24 @@ async def test_at_19_an_answered_question_rests_for_its_cooldown(harness):
     assert len(await harness.questions()) + len(await harness.notifications()) == 2
 
 
+async def test_at_19_a_question_of_a_clock_that_was_ahead_keeps_none_back(harness):
+    await harness.put(a_task(last_update_ms=at("2026-02-06 20:00")))
+    asked_ms = at("2027-02-09 08:30")
+    await harness.put(
+        a_question(
+            task_id="task_001",
+            type=QuestionType.STATUS_CHECK,
+            priority=Priority.LOW,
+            created_ms=asked_ms,
+            last_asked_ms=asked_ms,
+            closed_ms=asked_ms,
+            closed_reason="answered elsewhere",
+        )
+    )
+    await harness.cycle("2026-02-09 09:00")
+    assert len(await harness.questions()) + len(await harness.notifications()) == 2
+
+
 async def test_at_20_a_task_that_somebody_parked_stays_parked(harness):
     await harness.put(a_task(pct=40))
     harness.is_now("2026-02-09 10:00")

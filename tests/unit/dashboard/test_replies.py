@@ -101,11 +101,24 @@ def test_what_takes_more_to_understand_is_left_to_an_agent(text):
         ("1. the hall\n2:30 pm", ((1, "the hall\n2:30 pm"),)),
         ("1)5", ((1, "5"),)),
         ("1. 2 hours\n2 hours", ((1, "2 hours\n2 hours"),)),
-        ("1 일요일\n2 people like it\n3) 3 pm", ((1, "일요일\n2 people like it"), (3, "3 pm"))),
+        ("1) 일요일\n2 people like it\n3) 3 pm", ((1, "일요일\n2 people like it"), (3, "3 pm"))),
         ("2 daylight", ((2, "daylight"),)),
     ],
 )
 def test_answers_are_read_by_their_numbers(text, wanted):
+    assert reply_parser.answers(text, count=3) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("1 네\n2 일 때문에 못 가요", ((1, "네"), (2, "일 때문에 못 가요"))),
+        ("1 Sunday\n2 Min-jun", ((1, "Sunday"), (2, "Min-jun"))),
+        ("1 yes\n5 days are enough", ((1, "yes\n5 days are enough"),)),
+        ("1. yes\n2 days are enough", ((1, "yes\n2 days are enough"),)),
+    ],
+)
+def test_a_bare_number_that_follows_a_bare_one_begins_an_answer_whatever_word_comes_after_it(text, wanted):
     assert reply_parser.answers(text, count=3) == wanted
 
 
