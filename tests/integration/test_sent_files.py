@@ -83,6 +83,26 @@ async def test_a_file_is_queued_as_a_copy_that_its_container_cannot_change(harne
 
 
 @pytest.mark.parametrize(
+    ("name", "mime"),
+    [
+        ("photo.jpg", "image/jpeg"),
+        ("photo.jpg.gz", "application/gzip"),
+        ("log.txt.gz", "application/gzip"),
+        ("backup.tgz", "application/gzip"),
+        ("clip.mp4.xz", "application/octet-stream"),
+        ("noname", "application/octet-stream"),
+    ],
+)
+async def test_a_compressed_file_does_not_have_the_type_of_its_contents(harness, name, mime):
+    (harness.home / "groups/family/out" / name).write_bytes(b"bytes")
+
+    assert (await harness.send(f"out/{name}")).ok
+
+    (queued,) = await harness.harness.outgoing()
+    assert queued.attachment.mime == mime
+
+
+@pytest.mark.parametrize(
     "path",
     [
         "../../secret",

@@ -100,7 +100,10 @@ class OutgoingFiles:
             no_files(folder, path)
         target = self._directory / f"{_PREFIX}{secrets.token_hex(12)}"
         staged = attachments.take(self._home, folder, path, target, limit=self._limit)
-        mime, _ = mimetypes.guess_type(staged.name)
+        mime, compression = mimetypes.guess_type(staged.name)
+        if compression:
+            # Then `mime` is that of the contents: a compressed picture would be sent as a picture.
+            mime = "application/gzip" if compression == "gzip" else None
         return Attachment(path=staged.path, name=staged.name, mime=mime or "application/octet-stream")
 
     def sweep(self, in_use: Collection[Path]) -> int:
