@@ -15,7 +15,7 @@ from cyclopts import App, Parameter
 from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.options import HomeOption, JsonOption, show
 from orchestrator.cli.terminal import home_of, settings_of, settings_to_show, typed
-from orchestrator.domain.errors import NotRunning, SettingError
+from orchestrator.domain.errors import AndyError, NotRunning, SettingError
 from orchestrator.home.directory import Home
 
 if TYPE_CHECKING:
@@ -230,17 +230,35 @@ async def _statuses(home: Home, name: str | None) -> list[dict[str, Any]]:
 
     The row of the channel `name` is returned; for None, those of all channels that are switched on. A channel
     that is always on has no connection and is left out. The advice for a channel without a login is the
-    command that adds the channel.
+    command that adds the channel. A channel that cannot be loaded, or cannot say how it is, has the state
+    `broken` and its problem as the advice.
+
+    Raises:
+        UnknownChannel, BrokenChannel: the channel `name` cannot be loaded.
     """
+    from orchestrator.base.supervision import reason_of
     from orchestrator.channels import discovery
 
-    names = [name] if name else settings_to_show(home).channels
-    described = [discovery.find(channel_name) for channel_name in names]
-    channels = [channel for channel in described if not channel.is_always_on]
-    rows = [{"name": channel.name} | await connection_status(home, channel) for channel in channels]
-    for row, channel in zip(rows, channels, strict=True):
-        if row["state"] == "unpaired" and not row["advice"]:
-            row["advice"] = channel.add_command
+    rows: list[dict[str, Any]] = []
+    for channel_name in [name] if name else settings_to_show(home).channels:
+        # One broken channel must not hide the others.
+        try:
+            channel = discovery.find(channel_name)
+            if channel.is_always_on:
+                continue
+            row = await connection_status(home, channel)
+        except SettingError as error:
+            if name:
+                raise
+            row = await _broken_status(home, str(error))
+        except AndyError:
+            raise  # of the running Andy
+        except Exception as error:  # noqa: BLE001 - a channel of somebody else's package may raise anything
+            row = await _broken_status(home, f"It cannot say how it is ({reason_of(error)}): upgrade it.")
+        else:
+            if row["state"] == "unpaired" and not row["advice"]:
+                row["advice"] = channel.add_command
+        rows.append({"name": channel_name} | row)
     return rows
 
 
@@ -250,7 +268,8 @@ def status_lines(rows: list[dict[str, Any]]) -> list[str]:
     for row in rows:
         state = str(row["state"]).replace("_", " ")
         running = "" if row["is_running"] else " (Andy is not running)"
-        lines.append(f"{row['name']:<10} {row['account'] or 'nobody is logged in'}: {state}{running}")
+        account = row["account"] or ("account unknown" if state == "broken" else "nobody is logged in")
+        lines.append(f"{row['name']:<10} {account}: {state}{running}")
         if row["advice"]:
             lines.append(f"{'':10} → {row['advice']}")
     return lines or ["No messenger is on: see 'andy channels list'."]
@@ -264,18 +283,14 @@ async def connection_status(home: Home, channel: ChannelDescription) -> dict[str
     ended the last login and nobody has logged in since; else `down`.
     """
     from orchestrator.channels import status as condition
-    from orchestrator.cli.client import Client
 
     # A channel without a status file has an empty status, which `read` returns for an empty file.
     path = home.root / channel.status_file if channel.status_file else Path(os.devnull)
     stored = await asyncio.to_thread(condition.read, path)
     account = await asyncio.to_thread(channel.account, home.root)
-    reported: dict[str, Any] | None = None
-    is_running = False
-    with suppress(NotRunning):
-        async with Client.of(home) as client:
-            reported = (await client.status())["channels"].get(channel.name)
-            is_running = True
+    reports = await _reported_states(home)
+    is_running = reports is not None
+    reported = reports.get(channel.name) if reports is not None else None
     fields = stored.model_dump() | {"is_running": is_running, "account": account}
     if reported is not None:
         return fields | reported
@@ -294,3 +309,22 @@ async def connection_status(home: Home, channel: ChannelDescription) -> dict[str
         "connected_since_ms": None,
         "next_try_ms": None,
     }
+
+
+async def _broken_status(home: Home, problem: str) -> dict[str, Any]:
+    """Return the status of a channel that cannot say how it is, in the fields of `connection_status`."""
+    from orchestrator.channels.status import ChannelStatus
+
+    is_running = await _reported_states(home) is not None
+    return ChannelStatus(state="broken", advice=problem).model_dump() | {"is_running": is_running}
+
+
+async def _reported_states(home: Home) -> dict[str, Any] | None:
+    """Return the states of the channels as a running Andy reports them, by name; None if none runs."""
+    from orchestrator.cli.client import Client
+
+    with suppress(NotRunning):
+        async with Client.of(home) as client:
+            channels: dict[str, Any] = (await client.status())["channels"]
+            return channels
+    return None

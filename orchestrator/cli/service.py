@@ -211,8 +211,9 @@ def _limits(unit: ServiceUnit, owner: str | None, *, has_namespaces: bool) -> st
 def _namespace_limits(owner: str | None, *, is_system: bool) -> str:
     """Return the lines of the unit file that systemd can apply only if it can make namespaces for the unit.
 
-    They restrict the files and capabilities that Andy has. `is_system` says that it is a unit of the machine,
-    which runs as `owner`. A unit of this user, who may be root, has None there.
+    They restrict the files and capabilities that Andy has; only a unit of an ordinary user's own systemd gets
+    a user namespace. `is_system` says that it is a unit of the machine, which runs as the user `owner`. For a
+    unit of this process's user, who may be root, `owner` is None.
     """
     is_of_root = _is_of_root(owner)
     # systemd applies the lines to a unit of the machine without a user namespace. A unit of root must not

@@ -403,7 +403,7 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-GITIGNORE_LINE = f"{DIRECTORY}/"
+GITIGNORE_LINE = f"{DIRECTORY}/".encode()
 GIT_SECONDS = 10.0
 
 
@@ -413,18 +413,19 @@ def ignore_in_git(home: Path) -> bool:
     Nothing is done where `home` is in no git work tree, or git ignores that directory already.
 
     Raises:
-        OSError: `.gitignore` cannot be written.
+        OSError: `.gitignore` cannot be read or written.
     """
     if not _is_in_work_tree(home.resolve()) or _is_ignored(home):
         return False
     path = home / ".gitignore"
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    if GITIGNORE_LINE in text.splitlines():
+    # As bytes, as git itself reads the file: a person may have written it in any encoding.
+    stored = path.read_bytes() if path.exists() else b""
+    if GITIGNORE_LINE in stored.splitlines():
         return False
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-    with os.fdopen(descriptor, "a", encoding="utf-8") as file:
-        separator = "" if not text or text.endswith("\n") else "\n"
-        file.write(f"{separator}{GITIGNORE_LINE}\n")
+    with os.fdopen(descriptor, "ab") as file:
+        separator = b"" if not stored or stored.endswith(b"\n") else b"\n"
+        file.write(separator + GITIGNORE_LINE + b"\n")
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -26,15 +27,25 @@ def home_directory(argument: Path | None, environment: Mapping[str, str] = os.en
     It is `argument`, the option of a command; else `ANDY_HOME` of the environment; else the default home.
 
     Raises:
-        BadRequest: it begins with `~` and the name of no user, or the current directory was removed.
+        BadRequest: it begins with `~` and the name of no user, its links lead in a circle, or the current
+            directory was removed.
     """
     named = argument or (Path(environment[HOME_KEY]) if environment.get(HOME_KEY) else None)
     try:
-        return expanded(named or default_home(environment)).resolve()
+        # `Path.resolve` differs between versions of Python where links lead in a circle.
+        home = Path(os.path.realpath(expanded(named or default_home(environment))))
     except FileNotFoundError as error:
         raise BadRequest(
             "The directory that this terminal is in has been removed: change to another one with 'cd'."
         ) from error
+    try:
+        home.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise BadRequest(
+                f"{home} is behind links that lead in a circle: remove one of them, or name another home."
+            ) from error
+    return home
 
 
 def expanded(path: Path) -> Path:

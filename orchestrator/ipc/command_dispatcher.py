@@ -193,7 +193,7 @@ class CommandDispatcher:
             is_copy_needed = reply.code == "ok"
         except asyncio.CancelledError:
             # The transaction may be committed all the same. A copy that no row names is removed at the next
-            # start, by `OutgoingFiles.sweep`.
+            # start, by the `MailboxWorker`.
             is_copy_needed = True
             raise
         finally:

@@ -117,7 +117,7 @@ class IpcFeature:
             dispatcher=self._dispatcher,
             watcher=self._watcher,
             owner_uids=lambda: frozenset({self._containers.selected.uid}),
-            sweep_files=self._files.sweep,
+            outgoing_files=self._files,
         )
         return {
             "snapshots": self._snapshots.run,

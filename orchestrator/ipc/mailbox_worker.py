@@ -11,7 +11,7 @@ import errno
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from orchestrator.domain.errors import MailboxError, StoreError
 from orchestrator.domain.values import Folder, Group
 from orchestrator.ipc import input_files
 from orchestrator.ipc.command_dispatcher import CommandDispatcher, fallback_id
-from orchestrator.ipc.handlers.files import RETENTION_MS
+from orchestrator.ipc.handlers.files import RETENTION_MS, OutgoingFiles, remove_files
 from orchestrator.ipc.mailbox import Mailbox, RequestFile, is_unique_name
 from orchestrator.ipc.rejected_files import MAX_NAME_CHARS, Rejection
 from orchestrator.ipc.watcher import MailboxWatcher
@@ -89,7 +89,7 @@ class MailboxWorker:
         watcher: MailboxWatcher,
         owner_uids: Callable[[], frozenset[int]],
         clock: Clock | None = None,
-        sweep_files: Callable[[Collection[Path]], int] | None = None,
+        outgoing_files: OutgoingFiles | None = None,
         unwatched_sweep_seconds: float = UNWATCHED_SWEEP_SECONDS,
     ) -> None:
         """Set up the worker; `run` handles the requests.
@@ -101,8 +101,8 @@ class MailboxWorker:
             watcher: signals changes in the mailboxes of the groups that have a container.
             owner_uids: returns the ids of the users whose files are accepted.
             clock: the clock.
-            sweep_files: deletes the copies of outgoing files that are not in the collection it is passed, and
-                returns how many it has deleted. It blocks. Without it, no copies are deleted.
+            outgoing_files: the copies of outgoing files, of which those that no message needs are removed.
+                Without it, none are removed.
             unwatched_sweep_seconds: the seconds between two looks at the mailboxes of all groups, also of
                 those that `watcher` does not watch.
         """
@@ -113,7 +113,7 @@ class MailboxWorker:
         self._watcher = watcher
         self._owner_uids = owner_uids
         self._clock = clock or SystemClock()
-        self._sweep_files = sweep_files
+        self._outgoing_files = outgoing_files
         self._swept_ms: int | None = None
         """When copies were last removed, by the steady clock; None before the first time."""
         self._rates: dict[Folder, TokenBucket] = {}
@@ -188,22 +188,26 @@ class MailboxWorker:
     async def _sweep(self) -> None:
         """Remove, once a day, copies of outgoing files that no message needs any more.
 
-        Called while no group is handled, so that no file is being copied.
+        Called while no group is handled, so that no file is being copied: a copy exists before its message.
         """
         now_ms = self._clock.steady_ms()
-        if self._sweep_files is None or (self._swept_ms is not None and now_ms - self._swept_ms < DAY_MS):
+        if self._outgoing_files is None or (self._swept_ms is not None and now_ms - self._swept_ms < DAY_MS):
             return
         self._swept_ms = now_ms
-        in_use = await self._database.read(
-            lambda tx: outbox.files_in_use(tx, since_ms=self._clock.now_ms() - RETENTION_MS)
-        )
+        # The files first: a spoken reply, which may be stored meanwhile, has its message before its file. In
+        # the other order, its file would be found here and its message would not.
         try:
-            count = await asyncio.to_thread(self._sweep_files, in_use)
+            stored = await asyncio.to_thread(self._outgoing_files.stored)
+            in_use = await self._database.read(
+                lambda tx: outbox.files_in_use(tx, since_ms=self._clock.now_ms() - RETENTION_MS)
+            )
+            unused = [path for path in stored if path not in in_use]
+            await asyncio.to_thread(remove_files, unused)
         except OSError as error:
             log.warning("outgoing.not_swept", reason=error.strerror)
             return
-        if count:
-            log.info("outgoing.swept", count=count)
+        if unused:
+            log.info("outgoing.swept", count=len(unused))
 
     async def _handle_group(self, folder: Folder) -> None:
         """Handle a batch of requests of each mailbox of a group. Errors are logged, not raised.

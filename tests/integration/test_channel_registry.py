@@ -262,3 +262,38 @@ def test_every_description_is_light():
         "httpx",
         "aiohttp",
     }
+
+
+@pytest.mark.parametrize(
+    ("source", "advice"),
+    [
+        ("1 / 0", "The channel 'pigeon' cannot be loaded (division by zero): fix or remove pigeons."),
+        (
+            SOURCE.replace(
+                "return path.read_text()", "raise RuntimeError('no loft')\n    return path.read_text()"
+            ),
+            "It cannot say how it is (RuntimeError: no loft): upgrade it.",
+        ),
+    ],
+)
+def test_a_broken_channel_hides_the_state_of_no_other(tmp_path, home, monkeypatch, capsys, source, advice):
+    monkeypatch.setenv("ANDY_CHANNELS", "pigeon,foo,whatsapp")
+    at = ("--home", str(home.root))
+    with installed_channel(tmp_path, source):
+        andy(monkeypatch, "channels", "status", "--json", *at)
+        rows = json.loads(capsys.readouterr().out)
+        andy(monkeypatch, "channels", "status", *at)
+        shown = capsys.readouterr().out
+
+    assert [(row["name"], row["state"]) for row in rows] == [
+        ("pigeon", "broken"), ("foo", "broken"), ("whatsapp", "unpaired")
+    ]  # fmt: skip
+    assert rows[0]["advice"] == advice
+    assert rows[1]["advice"].startswith("'foo' is no channel: known are local, ")
+    assert [row.keys() for row in rows] == [rows[2].keys()] * 3
+    assert f"pigeon     account unknown: broken (Andy is not running)\n           → {advice}\n" in shown
+
+
+def test_the_state_of_one_channel_that_does_not_exist_is_refused(home, monkeypatch):
+    with pytest.raises(UnknownChannel, match="'foo' is no channel"):
+        andy(monkeypatch, "channels", "status", "foo", "--home", str(home.root))

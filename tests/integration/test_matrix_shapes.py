@@ -632,3 +632,15 @@ async def test_a_logout_names_the_keys_that_cannot_be_deleted(
     text = await login.log_out(tmp_path)
     assert not (tmp_path / login.LOGIN).exists()
     assert text.endswith(f"The keys of its encrypted rooms cannot be deleted: delete {keys.parent} yourself.")
+
+
+async def test_a_comparison_of_keys_that_cannot_be_declined_in_time_is_logged_with_the_reason(monkeypatch):
+    async def hang(*_: Any, **__: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(session_module, "CALL_SECONDS", 0.01)
+    client: Any = SimpleNamespace(olm=None, rooms={ROOM: None}, room_send=hang, sharing_session={})
+    with structlog.testing.capture_logs() as logs:
+        await MatrixSession(client, ANDY).decline_verification(ROOM, "$asked")
+
+    assert [(one["event"], one["reason"]) for one in logs] == [("matrix.verification", "TimeoutError")]

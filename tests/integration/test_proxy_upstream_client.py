@@ -112,17 +112,20 @@ async def test_a_host_that_needs_no_proxy_is_asked_straight(
     assert (between.connections, served.upstream.connections) == (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("in_url", "login"), [("me:p%40ss", b"me:p@ss"), ("me:%C3%A4", "me:ä".encode()), ("me:%E4", b"me:\xe4")]
+)
 async def test_the_login_of_a_proxy_goes_to_the_proxy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_url: str, login: bytes
 ) -> None:
     async with FaultyUpstream() as between:
-        monkeypatch.setenv("http_proxy", between.url.replace("//", "//me:p%40ss@"))
+        monkeypatch.setenv("http_proxy", between.url.replace("//", f"//{in_url}@"))
         async with proxied(tmp_path) as served:
             served.environment["ANTHROPIC_BASE_URL"] = "http://model.example"
             monkeypatch.setenv("no_proxy", "127.0.0.1")
             await served.call()
-    login = base64.b64encode(b"me:p@ss").decode()
-    assert between.received[0].values("proxy-authorization") == [f"Basic {login}"]
+    shown = base64.b64encode(login).decode()
+    assert between.received[0].values("proxy-authorization") == [f"Basic {shown}"]
 
 
 async def test_a_connection_whose_socket_is_gone_is_not_used_again() -> None:
@@ -132,7 +135,15 @@ async def test_a_connection_whose_socket_is_gone_is_not_used_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "proxy", ["socks5://127.0.0.1:1080", "http://me:hunter2@proxy:eighty", "http://[", "http://", "ftp://x"]
+    "proxy",
+    [
+        "socks5://127.0.0.1:1080",
+        "http://me:hunter2@proxy:eighty",
+        "http://[",
+        "http://",
+        "ftp://x",
+        "http://me:hunter2@prüf:3128",
+    ],
 )
 async def test_a_proxy_that_cannot_be_used_is_named_as_the_reason(
     monkeypatch: pytest.MonkeyPatch, proxy: str

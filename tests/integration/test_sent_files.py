@@ -22,6 +22,7 @@ from orchestrator.outbound import delivery as delivery_module
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store.conversation import outbox
+from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
 from tests.doubles.channel import ScriptedChannel
 from tests.support.store_harness import SEOUL, StoreHarness
@@ -80,6 +81,26 @@ async def test_a_file_is_queued_as_a_copy_that_its_container_cannot_change(harne
     assert (queued.attachment.name, queued.attachment.mime) == ("plan.pdf", "application/pdf")
     assert queued.attachment.path.read_bytes() == b"%PDF of family"
     assert queued.attachment.path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "mime"),
+    [
+        ("photo.jpg", "image/jpeg"),
+        ("photo.jpg.gz", "application/gzip"),
+        ("log.txt.gz", "application/gzip"),
+        ("backup.tgz", "application/gzip"),
+        ("clip.mp4.xz", "application/octet-stream"),
+        ("noname", "application/octet-stream"),
+    ],
+)
+async def test_a_compressed_file_does_not_have_the_type_of_its_contents(harness, name, mime):
+    (harness.home / "groups/family/out" / name).write_bytes(b"bytes")
+
+    assert (await harness.send(f"out/{name}")).ok
+
+    (queued,) = await harness.harness.outgoing()
+    assert queued.attachment.mime == mime
 
 
 @pytest.mark.parametrize(
@@ -191,7 +212,7 @@ async def test_a_copy_that_cannot_be_read_now_is_sent_when_it_can(harness):
     assert [one.file for one in channel.shown] == [b"%PDF of family"]
 
 
-async def test_copies_that_no_message_has_are_swept_and_the_others_stay(harness, tmp_path):
+async def test_copies_that_no_message_has_are_swept_and_the_others_stay(harness, tmp_path, monkeypatch):
     await harness.send("out/plan.pdf")
     (kept,) = harness.copies
     (harness.home / "data" / "outgoing" / "out-lost").write_bytes(b"of a crash")
@@ -201,12 +222,21 @@ async def test_copies_that_no_message_has_are_swept_and_the_others_stay(harness,
         dispatcher=harness.dispatcher,
         watcher=MailboxWatcher(tmp_path / "ipc"),
         owner_uids=lambda: frozenset({os.getuid()}),
-        sweep_files=harness.files.sweep,
+        outgoing_files=harness.files,
     )
+    find_files_in_use = outbox.files_in_use
+
+    async def find_and_store_another(tx: Tx, *, since_ms: int) -> frozenset[Path]:
+        """Find the files in use; the file of a spoken reply, with its row, comes right after that."""
+        in_use = await find_files_in_use(tx, since_ms=since_ms)
+        (harness.home / "data" / "outgoing" / "out-spoken").write_bytes(b"sound")
+        return in_use
+
+    monkeypatch.setattr(outbox, "files_in_use", find_and_store_another)
 
     await post._sweep()
 
-    assert harness.copies == [kept]
+    assert harness.copies == sorted([kept, kept.with_name("out-spoken")])
 
 
 async def test_a_copy_that_could_not_be_sent_is_kept_for_a_week(harness):

@@ -952,6 +952,29 @@ async def test_a_manager_whose_engine_is_away_for_a_moment_costs_no_start(host, 
         assert container.session.is_connected
 
 
+async def test_a_start_that_is_cancelled_while_its_failure_is_cleared_away_is_cancelled(host, monkeypatch):
+    is_removing = asyncio.Event()
+
+    async def hang(self, ref):
+        is_removing.set()
+        await asyncio.Event().wait()
+
+    host.without_image = {"one"}
+    runtime = host.runtime(SLEEP)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(ProcessSwarmEngine, "remove", hang)
+            start = asyncio.create_task(runtime.start(host.spec(), "{}"))
+            await is_removing.wait()
+            start.cancel()
+            await asyncio.wait([start])
+        assert start.cancelled()
+        assert await runtime.adopt() == []  # a later host removes what is left
+        assert host.started == {}
+    finally:
+        await runtime.close()
+
+
 async def test_what_a_failed_start_leaves_while_the_engine_is_away_is_removed_later(host, monkeypatch):
     async def away(self, ref):
         raise EngineGone

@@ -1141,3 +1141,64 @@ async def test_a_changed_vote_counts_also_after_the_clock_was_set_back(home):
         home.api.write(CHAT, "after it")
         await home.until_row("SELECT 1 FROM messages WHERE content = 'after it'")
     assert [row["chosen_json"] for row in await home.rows("SELECT chosen_json FROM poll_votes")] == ["[1]"]
+
+
+async def test_a_vote_that_waited_for_its_poll_does_not_replace_a_later_one(home):
+    poll = Poll(
+        question="Tea?",
+        options=("Yes", "No"),
+        folder=Folder("family"),
+        chat_jid=JID,
+        message_id=MessageId("P"),
+    )
+    async with home.database.transaction() as tx:
+        await polls.add(tx, poll)
+    async with home.living() as channel:
+        home.api.vote("77", 0)
+        await home.until_row("SELECT 1 FROM router_state WHERE key LIKE '%telegram.vote%'")
+        async with home.database.transaction() as tx:
+            await polls.note_ref(tx, MessageId("P"), "telegram 77")
+        # The task that sent the poll delivers the waiting votes only after this one came.
+        home.api.vote("77", 1)
+        await home.until_row("SELECT 1 FROM poll_votes WHERE chosen_json = '[1]'")
+        await channel._receiver.deliver_waiting_votes()
+    assert [row["chosen_json"] for row in await home.rows("SELECT chosen_json FROM poll_votes")] == ["[1]"]
+    assert not await home.rows("SELECT 1 FROM router_state WHERE key LIKE '%telegram.vote%'")
+
+
+async def test_a_vote_whose_poll_becomes_known_just_before_it_is_stored_waits_for_no_other_poll(
+    home, monkeypatch
+):
+    poll = Poll(
+        question="Tea?",
+        options=("Yes", "No"),
+        folder=Folder("family"),
+        chat_jid=JID,
+        message_id=MessageId("P"),
+    )
+    async with home.database.transaction() as tx:
+        await polls.add(tx, poll)
+    deliveries: list[asyncio.Task[None]] = []
+    async with home.living() as channel:
+        await connected(home)
+        receiver = channel._receiver
+        look_up = receiver._vote
+
+        async def look_up_while_the_poll_becomes_known(answer: Any) -> Any:
+            inbound = await look_up(answer)
+            if not deliveries:
+                # As the task does that has sent the poll.
+                async with home.database.transaction() as tx:
+                    await polls.note_ref(tx, MessageId("P"), "telegram 77")
+                deliveries.append(asyncio.create_task(receiver.deliver_waiting_votes()))
+                await until(
+                    lambda: deliveries[0].done() or receiver._vote_lock._waiters, "it delivers, or waits to"
+                )
+            return inbound
+
+        monkeypatch.setattr(receiver, "_vote", look_up_while_the_poll_becomes_known)
+        home.api.vote("77", 1)
+        home.api.write(CHAT, "after it")
+        await home.until_row("SELECT 1 FROM messages WHERE content = 'after it'")
+        await deliveries[0]
+    assert [row["chosen_json"] for row in await home.rows("SELECT chosen_json FROM poll_votes")] == ["[1]"]

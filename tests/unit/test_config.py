@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.base import installation
-from orchestrator.domain.errors import SettingError
+from orchestrator.domain.errors import BadRequest, SettingError
 from orchestrator.home import setting_sources
 from orchestrator.home.directory import home_directory
 from orchestrator.home.settings import RETENTION_DAYS, changed_since, known_names, load
@@ -217,6 +217,15 @@ def test_the_home_is_the_argument_else_the_variable_else_here(tmp_path, monkeypa
     assert home_directory(None, {"ANDY_HOME": "/y"}) == Path("/y")
     assert home_directory(None, {"ANDY_HOME": ""}) == tmp_path
     assert home_directory(Path("~"), {}) == Path.home()
+
+
+@pytest.mark.parametrize("named", ["a", "a/home"])
+def test_a_home_that_is_a_link_in_a_circle_is_refused(tmp_path, named):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+
+    with pytest.raises(BadRequest, match=f"{tmp_path / named} is behind links that lead in a circle"):
+        home_directory(None, {"ANDY_HOME": str(tmp_path / named)})
 
 
 @pytest.mark.parametrize("mark", ["store/messages.db", "container/Dockerfile"])

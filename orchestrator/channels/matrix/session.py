@@ -529,7 +529,7 @@ class MatrixSession:
                     room_id, VERIFICATION_END, {**DECLINED, **relation}, transaction=f"verify{event_id}"
                 )
         except (ChannelError, TimeoutError) as error:
-            log.warning("matrix.verification", room=room_id, reason=str(error))
+            log.warning("matrix.verification", room=room_id, reason=str(error) or type(error).__name__)
 
     async def _decline_device_verification(self, request: dict[str, Any]) -> None:
         """Refuse a comparison of keys that another device requested directly from this one.
@@ -551,7 +551,7 @@ class MatrixSession:
             async with asyncio.timeout(CALL_SECONDS):
                 await self._request(self._client.to_device(message))
         except (ChannelError, TimeoutError) as error:
-            log.warning("matrix.verification", by=sender, reason=str(error))
+            log.warning("matrix.verification", by=sender, reason=str(error) or type(error).__name__)
 
     async def redact(self, room_id: str, event_id: str) -> None:
         """Redact an event, which deletes its content for everybody. Raises `ChannelError`."""

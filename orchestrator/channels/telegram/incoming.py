@@ -75,6 +75,8 @@ class UpdateReceiver:
         self._tasks = tasks
         self._fetch_slots = asyncio.Semaphore(attachments.MAX_FETCHES)
         self._waiting_slots = asyncio.Semaphore(MAX_WAITING_FILES)
+        self._vote_lock = asyncio.Lock()
+        """Held while a vote or the waiting ones are delivered, since two tasks do so."""
         self._limit_bytes = min(context.attachment_bytes, MAX_FETCH_BYTES)
 
     async def first_unstored_update(self) -> int | None:
@@ -145,15 +147,22 @@ class UpdateReceiver:
         `deliver_waiting_votes` delivers the vote then. While `MAX_WAITING_VOTES` are stored, a new one is
         dropped. A vote that the host refuses is dropped, too.
         """
-        inbound = await self._vote(answer)
-        if inbound is not None and await hand_in(self._receive, inbound, cursor=position):
-            return
-        async with self._context.database.transaction() as tx:
-            waiting = await chats.cursors_of(tx, self._waiting_votes_prefix)
-            if inbound is None and len(waiting) < MAX_WAITING_VOTES:
-                key = f"{self._waiting_votes_prefix}{answer.update_id}"
-                await chats.set_cursor(tx, key, json.dumps(update))
-            await chats.set_cursor(tx, CHANNEL.name, position)
+        # The lock is held until the vote is stored: else its poll could become known, and the waiting votes
+        # be delivered, just before that, and this vote would wait for Andy's next poll.
+        async with self._vote_lock:
+            inbound = await self._vote(answer)
+            if inbound is not None:
+                # The voter's earlier vote may still wait. Delivered after this one, it would replace it.
+                await self._deliver_stored_votes(answer.poll_id)
+                inbound = await self._vote(answer)
+            if inbound is not None and await hand_in(self._receive, inbound, cursor=position):
+                return
+            async with self._context.database.transaction() as tx:
+                waiting = await chats.cursors_of(tx, self._waiting_votes_prefix)
+                if inbound is None and len(waiting) < MAX_WAITING_VOTES:
+                    key = f"{self._waiting_votes_prefix}{answer.update_id}"
+                    await chats.set_cursor(tx, key, json.dumps(update))
+                await chats.set_cursor(tx, CHANNEL.name, position)
 
     @property
     def _waiting_votes_prefix(self) -> str:
@@ -166,9 +175,20 @@ class UpdateReceiver:
         If as many as `MAX_WAITING_VOTES` are stored, the others are deleted, since their polls are probably
         not Andy's, and new votes need the room.
         """
+        async with self._vote_lock:
+            await self._deliver_stored_votes("")
+
+    async def _deliver_stored_votes(self, poll_id: str) -> None:
+        """Deliver the stored votes in the poll with Telegram's id `poll_id`, or in all polls if it is empty.
+
+        Votes in polls that are not known stay or are deleted, as `deliver_waiting_votes` says. The caller
+        holds the lock.
+        """
         async with self._context.database.reading() as tx:
             stored = await chats.cursors_of(tx, self._waiting_votes_prefix)
         for number, text in sorted((int(key), text) for key, text in stored.items()):
+            if poll_id not in text:
+                continue
             inbound = None
             with suppress(Exception):  # another version of the library may no longer parse it
                 content = self._read(json.loads(text))

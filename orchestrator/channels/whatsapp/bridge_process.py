@@ -85,6 +85,8 @@ class BridgeProcess:
         self._pending: dict[int, asyncio.Future[BridgeResponse]] = {}
         self.stderr_tail: deque[str] = deque(maxlen=20)
         """The last 20 lines of the process's stderr."""
+        self._crash_line = ""
+        """The first line of stderr about a crash; empty without one. A long stack follows it."""
 
     async def run(self) -> int:
         """Start the process, handle the lines that it prints until it ends, and return its exit code.
@@ -121,12 +123,9 @@ class BridgeProcess:
         whole process and is visible on stderr alone.
         """
         code = self._process.returncode if self._process is not None else None
-        crash_lines = [
-            line for line in self.stderr_tail if line.startswith(("panic:", "fatal error:", "SIGSEGV"))
-        ]
         last_line = self.stderr_tail[-1] if self.stderr_tail else "it said nothing"
         # The first line of a crash names its cause; otherwise the last line of all is the best clue.
-        clue = crash_lines[0] if crash_lines else last_line
+        clue = self._crash_line or last_line
         return StateReport(state="disconnected", reason=f"its process ended with code {code}: {clue}"[:300])
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
@@ -160,6 +159,8 @@ class BridgeProcess:
                 continue
             text = line.decode(errors="replace").strip()[:500]
             self.stderr_tail.append(text)
+            if not self._crash_line and text.startswith(("panic:", "fatal error:", "SIGSEGV")):
+                self._crash_line = text
             log.debug("whatsapp.bridge", stderr=text)
 
     async def _end(self, process: asyncio.subprocess.Process, stderr_reader: asyncio.Task[None]) -> None:

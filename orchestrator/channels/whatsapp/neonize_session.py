@@ -223,7 +223,7 @@ class NeonizeSession:
                 async with asyncio.timeout(CALL_SECONDS):
                     await call()
             except Exception as error:  # noqa: BLE001 - none of these calls is needed; most are made again later
-                log.warning("what could wait was not done: %s", error)
+                log.warning("what could wait was not done: %s", _error_text(error))
 
     # Events of the library
 
@@ -487,9 +487,7 @@ class NeonizeSession:
         try:
             response = await self._respond(request)
         except Exception as error:  # noqa: BLE001 - the library raises anything; the error becomes the response
-            response = BridgeResponse(
-                id=request.id, ok=False, code="down", text=" ".join(str(error).split())[:300]
-            )
+            response = BridgeResponse(id=request.id, ok=False, code="down", text=_error_text(error))
         self._emit(response)
 
     def _note_acknowledged(self, acknowledgement: SetAsideAcknowledged | MessageAcknowledged) -> None:
@@ -619,6 +617,14 @@ def _arrival_types() -> frozenset[int]:
 
     names = ("DELIVERED", "SENDER", "INACTIVE", "READ", "READ_SELF", "PLAYED", "PLAYED_SELF")
     return frozenset(ReceiptEvent.ReceiptType.Value(name) for name in names)
+
+
+def _error_text(error: Exception) -> str:
+    """Return an error's text as one line of at most 300 characters; a description if it has no text."""
+    text = " ".join(str(error).split())[:300]
+    if not text and isinstance(error, TimeoutError):
+        return "it did not answer in time"
+    return text or type(error).__name__
 
 
 def _reason(event: Any, field: str) -> str:

@@ -322,19 +322,20 @@ class SwarmRuntime:
     async def _remove_failed(self, creating: asyncio.Task[str], error: BaseException) -> None:
         """Remove the engine's service that `creating` creates, because the start failed with `error`.
 
-        Other errors than the one below are ignored: the caller raises `error`.
+        The caller raises `error` afterwards. So an `AndyError` of the creation or the removal is ignored, but
+        for one:
 
         Raises:
-            EngineGone: no engine answers, and `error` is a `ContainerError`. It replaces that error, because
-                it makes the caller treat the container as an orphan and look for it later. Any other `error`,
-                such as a cancellation, must not be replaced.
+            EngineGone: no engine answers, and `error` is a `ContainerError`. It takes the place of `error`,
+                because it makes the caller treat the container as an orphan and look for it later. If `error`
+                is of another class, such as a cancellation, `EngineGone` is ignored, too.
         """
         try:
             await self._engine.remove(await creating)
         except EngineGone:
             if isinstance(error, ContainerError):
                 raise
-        except (AndyError, asyncio.CancelledError):
+        except AndyError:
             pass
 
     async def adopt(self) -> Sequence[SwarmContainer]:

@@ -13,6 +13,7 @@ from orchestrator.dashboard.services import notification_log
 from orchestrator.dashboard.services.context import ServiceContext, new_id
 from orchestrator.dashboard.views import notification_log as history_view
 from orchestrator.dashboard.views import serializers
+from orchestrator.dashboard.views.summary import one_line
 from orchestrator.dashboard.words import texts, when
 from orchestrator.domain.dashboard import (
     Actor,
@@ -541,17 +542,17 @@ def _statuses(status: NotificationStatus | None) -> tuple[NotificationStatus, ..
 
 
 def _list_line(ctx: ServiceContext, row: Notification) -> str:
-    """Return a notification as a line of a list for an agent."""
+    """Return a notification as one line of a list for an agent."""
     about = "".join(
         f", {name} {value}" for name, value in (("task", row.task_id), ("question", row.question_id)) if value
     )
     ended_ms = row.delivered_ms or row.cancelled_ms
     ended_at = f" {when.format_time(ended_ms, ctx.zone)}" if ended_ms else ""
     due_text = f" (said: {row.due_text})" if row.due_text else ""
-    context = f" [{' '.join(row.context.split())}]" if row.context else ""
+    context = f" [{one_line(row.context)}]" if row.context else ""
     return (
         f"- {row.id}: {_due_text(ctx, row)}{due_text}, {row.type.value}, {row.priority.value},"
-        f" {row.status.value}{ended_at}{about}: {row.message}{context}"
+        f" {row.status.value}{ended_at}{about}: {one_line(row.message)}{context}"
     )
 
 

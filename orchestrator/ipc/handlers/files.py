@@ -100,15 +100,21 @@ class OutgoingFiles:
             no_files(folder, path)
         target = self._directory / f"{_PREFIX}{secrets.token_hex(12)}"
         staged = attachments.take(self._home, folder, path, target, limit=self._limit)
-        mime, _ = mimetypes.guess_type(staged.name)
+        mime, compression = mimetypes.guess_type(staged.name)
+        if compression:
+            # Then `mime` is that of the contents: a compressed picture would be sent as a picture.
+            mime = "application/gzip" if compression == "gzip" else None
         return Attachment(path=staged.path, name=staged.name, mime=mime or "application/octet-stream")
 
-    def sweep(self, in_use: Collection[Path]) -> int:
-        """Remove the copies that are not `in_use` by a message; return how many. Blocks.
+    def stored(self) -> list[Path]:
+        """Return the paths of all copies, and of the files of spoken replies, which are stored there, too.
 
-        Call it only while nothing is being copied: a copy exists before its message.
+        Blocks.
         """
-        unused_paths = [path for path in self._directory.glob(f"{_PREFIX}*") if path not in in_use]
-        for path in unused_paths:
-            path.unlink(missing_ok=True)
-        return len(unused_paths)
+        return list(self._directory.glob(f"{_PREFIX}*"))
+
+
+def remove_files(paths: Collection[Path]) -> None:
+    """Remove files; missing ones are no error. Blocks. Raises `OSError`."""
+    for path in paths:
+        path.unlink(missing_ok=True)

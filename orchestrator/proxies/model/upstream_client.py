@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import certifi
@@ -218,18 +218,26 @@ def _parse_proxy(url: str) -> httpcore.Proxy:
     """Return the proxy for httpcore from its URL, which may have a login and lack a scheme.
 
     Raises `ProxyRefused` if it is no usable URL of an http or https proxy: httpcore fails with others, such
-    as those of SOCKS.
+    as those of SOCKS, and those with a host that is not ASCII.
     """
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
-        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        without_login = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        is_usable = (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and parts.port != 0
+            and without_login.isascii()
+        )
     except ValueError:
         is_usable = False
     if not is_usable:
         raise ProxyRefused(error_responses.UNREACHABLE, cause=UNUSABLE_PROXY)
-    login = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
-    without_login = parts._replace(netloc=parts.netloc.rpartition("@")[2])
-    return httpcore.Proxy(without_login.geturl(), auth=login)
+    # As bytes: httpcore takes no other text than ASCII.
+    login = (
+        (unquote_to_bytes(parts.username), unquote_to_bytes(parts.password or "")) if parts.username else None
+    )
+    return httpcore.Proxy(without_login, auth=login)
 
 
 def _with_framing(request: UpstreamRequest) -> list[Header]:

@@ -46,6 +46,27 @@ def test_c_23_the_line_is_added_once_and_git_ignores_what_was_said(
 
 
 @needs_git
+@pytest.mark.parametrize(
+    ("before", "separator"),
+    [
+        ("# für mich\n".encode("latin-1"), b""),
+        ("*.pyc\r\n".encode("utf-16"), b"\n"),  # as PowerShell's `>` writes it
+    ],
+)
+def test_c_23_the_line_is_added_to_a_file_of_any_encoding(tmp_path: Path, before: bytes, separator: bytes):
+    git(tmp_path, "init")
+    (tmp_path / ".gitignore").write_bytes(before)
+
+    assert ignore_in_git(tmp_path)
+    assert not ignore_in_git(tmp_path)
+
+    assert (tmp_path / ".gitignore").read_bytes() == before + separator + b".ai-brain/\n"
+    assert (
+        git(tmp_path, "check-ignore", "--quiet", "data/context/main/.ai-brain/context.json").returncode == 0
+    )
+
+
+@needs_git
 def test_c_23_where_git_ignores_it_already_nothing_is_added(tmp_path: Path):
     git(tmp_path, "init")
     (tmp_path / ".gitignore").write_text("/data/*\n")

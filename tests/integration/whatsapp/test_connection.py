@@ -329,3 +329,15 @@ async def test_a_line_that_is_too_long_costs_no_other(monkeypatch, tmp_path):
     assert await bridge.run() == 0
 
     assert states == ["connected", "connected"]
+
+
+async def test_a_crash_with_a_long_stack_is_explained_by_its_first_line():
+    stack = "goroutine 7 [running]:\n" + "main.call(0x1)\n\t/go/src/main.go:12 +0x1d\n" * 20
+    text = f"a warning\npanic: nil map\npanic: another\n{stack}gs     0x0\n"
+    bridge = bridge_process.BridgeProcess(
+        ["sh", "-c", 'printf %s "$0" >&2; exit 2', text], lambda report: None
+    )
+
+    assert await bridge.run() == 2
+
+    assert bridge.exit_state().reason == "its process ended with code 2: panic: nil map"

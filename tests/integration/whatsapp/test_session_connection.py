@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from neonize.proto.Neonize_pb2 import (
     GroupParticipant,
 )
 
+from orchestrator.channels.whatsapp import neonize_session
 from orchestrator.channels.whatsapp.protocol import (
     Delivered,
     GroupsReport,
@@ -185,3 +187,17 @@ async def test_a_look_at_groups_that_fails_stops_no_later_one(bridge, whatsapp):
     await whatsapp.tell(events.GroupInfoEv(JID=wa.group()))
 
     await until(lambda: [one for one in bridge.heard(GroupsReport) if not one.is_all], "the second look")
+
+
+async def test_a_look_at_a_group_that_takes_too_long_is_logged_with_the_reason(
+    bridge, whatsapp, monkeypatch, caplog
+):
+    async def hang(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(neonize_session, "CALL_SECONDS", 0.01)
+    monkeypatch.setattr(whatsapp.client, "get_group_info", hang)
+    await whatsapp.tell(events.GroupInfoEv(JID=wa.group()))
+
+    await until(lambda: "was not done" in caplog.text, "the warning")
+    assert "what could wait was not done: it did not answer in time" in caplog.text

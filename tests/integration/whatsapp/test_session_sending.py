@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from neonize.proto.Neonize_pb2 import (
 from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
 from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
-from orchestrator.channels.whatsapp import neonize_database, sending
+from orchestrator.channels.whatsapp import neonize_database, neonize_session, sending
 from orchestrator.channels.whatsapp.protocol import (
     MessageAcknowledged,
     QuotedMessage,
@@ -277,6 +278,18 @@ async def test_before_it_is_connected_the_library_is_not_called(whatsapp, tmp_pa
 
     assert (answer.ok, answer.code, typing.code) == (False, "down", "down")
     whatsapp.client.send_message.assert_not_called()
+
+
+async def test_a_call_that_takes_too_long_is_answered_with_a_reason(bridge, whatsapp, monkeypatch):
+    async def hang(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(neonize_session, "CALL_SECONDS", 0.01)
+    monkeypatch.setattr(whatsapp.client, "send_chat_presence", hang)
+
+    answer = await bridge.ask(TypingRequest(id=1, chat=FAMILY, is_typing=True))
+
+    assert (answer.ok, answer.code, answer.text) == (False, "down", "it did not answer in time")
 
 
 async def test_the_typing_sign_is_shown_and_hidden(bridge, whatsapp):

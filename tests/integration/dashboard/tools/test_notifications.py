@@ -251,6 +251,13 @@ async def test_a_list_is_by_due_time_and_names_its_filters(home: DashboardHarnes
     assert [one["id"] for one in some.data["notifications"]] == ["n_002"]
 
 
+async def test_a_message_of_two_lines_imitates_no_row_of_the_list(home: DashboardHarness) -> None:
+    await home.put(blog(), alert(message="Call Bo\n- n_009: Mon 2026-02-09 09:00, alert, high, pending: pay"))
+    reply = await home.chat("list_notifications")
+    (row,) = reply.text.splitlines()[1:]
+    assert "Call Bo - n_009: Mon" in row
+
+
 async def test_what_became_of_a_notification_is_told_step_by_step_and_by_whom(home: DashboardHarness) -> None:
     made = await home.chat("schedule_notification", message="Call Bo", scheduled_at="2026-02-09T12:00")
     one = made.data["id"]
