@@ -9,6 +9,7 @@ import struct
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 ACCEPTED_AT_ONCE = 32
@@ -80,18 +81,19 @@ class ScreenedListener(socket.socket):
     def _count_refusal(self, address: str) -> None:
         """Count a refused connection; after `MAX_REFUSED` of an address, the kernel drops its next attempts.
 
-        That needs Linux and IPv4. If more than `_MAX_DROPPED` addresses were refused so often, the kernel
-        blocks those of them that were refused last.
+        That needs IPv4, and Linux with socket filters, which gVisor lacks. If more than `_MAX_DROPPED`
+        addresses were refused so often, the kernel blocks those of them that were refused last.
         """
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(DROP_SECONDS, self._stop_dropping)
         # Moved to the end, so that the addresses stay in the order of their last refusal.
         self._refusals[address] = self._refusals.pop(address, 0) + 1
-        # Without Linux or IPv4, they are refused one by one for as long as they come.
+        # Without a filter, they are refused one by one for as long as they come.
         if self._refusals[address] == MAX_REFUSED and sys.platform == "linux" and "." in address:
             addresses = [other for other, count in self._refusals.items() if count >= MAX_REFUSED]
-            _attach_filter(self, addresses[-_MAX_DROPPED:])  # replaces an earlier filter
-            self._is_dropping = True
+            with suppress(OSError):
+                _attach_filter(self, addresses[-_MAX_DROPPED:])  # replaces an earlier filter
+                self._is_dropping = True
 
     def _stop_dropping(self) -> None:
         """Have the kernel drop no more attempts to connect, and set the counts of refusals to zero."""

@@ -42,6 +42,13 @@ def local_minute(at_ms: int, zone: ZoneInfo) -> str:
     return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%a %Y-%m-%d %H:%M")
 
 
+def local_midnight(at_ms: int, zone: ZoneInfo) -> datetime:
+    """Return the start of the day in `zone` that contains a time in epoch ms."""
+    at = datetime.fromtimestamp(at_ms / 1000, zone)
+    # In some zones midnight comes twice when clocks are set back: `fold=0` is the first.
+    return at.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+
+
 def zone_note(name: str, reader: ZoneInfo | None) -> str:
     """Return ` (Asia/Seoul)`, to be written after a time that is shown in the zone `name`.
 

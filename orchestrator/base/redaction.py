@@ -61,7 +61,8 @@ _USERINFO = re.compile(r"(://[^\s/:@]{0,200}:)[^\s/@]{1,200}(?=@)")
 
 _PASSWORDS = r"password|passwd|passphrase|passcode|pwd|비밀번호|패스워드|암호"
 _SECRETS = r"secret|api[_-]?key|access[_-]?key|private[_-]?key|secret[_-]?key|credentials?|token"
-_EQUALS, _EQUALS_OR_COLON = (rf"\\?[\"']?\s{{0,4}}{sign}\s{{0,4}}\\?" for sign in ("=", "[:=]"))
+# Keyboards for Korean, Japanese and Chinese also write the wide signs.
+_EQUALS, _EQUALS_OR_COLON = (rf"\\?[\"']?\s{{0,4}}{sign}\s{{0,4}}\\?" for sign in ("[=＝]", "[:=：＝]"))
 # A value that is itself such a name is no secret: the text after that name is.
 _NO_NAME = rf"(?![\"']?[\w-]{{0,40}}(?:{_PASSWORDS}|{_SECRETS}){_EQUALS_OR_COLON})"
 _QUOTED_VALUE = rf"{_NO_NAME}(\"[^\"\r\n]+\"|'[^'\r\n]+')"
@@ -74,10 +75,12 @@ _BARE = re.compile(
 )
 
 # In plain words: `my password for the wifi is hunter2`, `비밀번호는 hunter2야`.
-_OF_WHAT = r"(?:[ \t]{1,4}(?:for|of|to|on|at|in)(?:[ \t]{1,4}[^\s:]{1,40}){1,5}?)?"
+_OF_WHAT = r"(?:[ \t]{1,4}(?:for|of|to|on|at|in)(?:[ \t]{1,4}[^\s:：]{1,40}){1,5}?)?"
 _IS = (
     r"(?:(?:['’]s|[ \t]{1,4}(?:is|are|was|were|to|will[ \t]be|has[ \t]been))"
-    r"(?:[ \t]{1,4}(?:now|still|just|again|set[ \t]to))?[ \t]{0,4}:?|:)[ \t]{1,4}"
+    r"(?:[ \t]{1,4}(?:now|still|just|again|set[ \t]to))?[ \t]{0,4}(?::?[ \t]{1,4}|：[ \t]{0,4})"
+    # After a wide colon, which has its own space, people leave none.
+    r"|:[ \t]{1,4}|：[ \t]{0,4})"
 )
 # Statements about a password that do not reveal it.
 _NO_VALUE = (
@@ -116,7 +119,9 @@ def _redact(text: str) -> str:
     Passes are repeated until one changes nothing, but `MOST_PASSES` times at most.
     """
     # A text that is too short for a key can only have a secret after a word such as `password:`.
-    if len(text) < SHORTEST and not _has_any(text, ("=", ":", "비번", "암호", "비밀번호", "패스워드")):
+    if len(text) < SHORTEST and not _has_any(
+        text, ("=", ":", "＝", "：", "비번", "암호", "비밀번호", "패스워드")
+    ):
         return text
     for _ in range(MOST_PASSES):
         before, text = text, _redact_pass(text)

@@ -33,8 +33,6 @@ SWEEP_SECONDS = 60.0
 """Most seconds between two looks for calendars that are due."""
 # Each calendar is read in a process of its own, which may take up to 1 GiB of memory.
 AT_ONCE = 4
-NOTIFIED_AT = 2
-"""Failures in a row after which the owner is notified: the first may be a hiccup of the network."""
 
 
 class CalendarFeature:
@@ -104,14 +102,14 @@ class CalendarFeature:
         self._host.bus.publish("calendar.read", group=calendar.folder)
 
     async def _note_failure(self, calendar: FollowedCalendar, problem: str) -> None:
-        """Count a failure, and notify the owner when a calendar has failed `NOTIFIED_AT` times in a row.
+        """Count a failure, and notify the owner when a calendar has failed `REPORTED_AT` times in a row.
 
         Further failures notify nobody until the calendar could be read again.
         """
         now_ms = self._host.clock.now_ms()
         async with self._host.database.transaction() as tx:
             failures = await followed_calendars.note_failure(tx, calendar.id, problem, now_ms=now_ms)
-            if failures == NOTIFIED_AT:
+            if failures == service.REPORTED_AT:
                 text = (
                     f"⚠️ I cannot read the calendar '{calendar.name}' of {calendar.folder}. {problem}"
                     " I keep trying; 'andy calendar followed' shows how it stands."

@@ -178,10 +178,8 @@ class ChannelConnection(Generic[Login]):
         text = self._channel.advice.get(state, {}).get("en")
         if text is None:
             return f"{self._channel.title} is {state.replace('_', ' ')}: {reason}"
-        try:
-            return text.format(reason=reason)
-        except (LookupError, ValueError):
-            return text  # another package's description may contain other braces
+        # Not `format`: another package's description may contain other braces.
+        return text.replace("{reason}", reason)
 
     async def _record_end(self, state: str, reason: str, *, seconds: float | None) -> None:
         """Record and publish that the connection ended: its new `state`, and the `reason`.

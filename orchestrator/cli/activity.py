@@ -21,7 +21,7 @@ from orchestrator.cli.options import (
     read,
     show,
 )
-from orchestrator.domain.errors import BadRequest, SettingError
+from orchestrator.domain.errors import BadRequest, NotRunning, SettingError
 
 outbox_app = App(name="outbox")
 EVENT_FIELDS = ("kind", "group", "message", "turn", "attempt", "run", "detail", "reason")
@@ -167,7 +167,7 @@ async def _print_events(
 ) -> None:
     """Print the latest `lines` events of a running Andy and, if `follows`, new ones until Ctrl-C.
 
-    `group` limits them to one group; None means all.
+    `group` limits them to one group; None means all. With `follows`, `NotRunning` is raised once Andy ends.
     """
     from orchestrator.cli.client import Client
     from orchestrator.store.groups import groups
@@ -181,6 +181,8 @@ async def _print_events(
                 print(
                     json.dumps(event, ensure_ascii=False) if as_json else _event_line(event, zone), flush=True
                 )
+    if follows:
+        raise NotRunning("Andy has ended, so no more events come: call this again once he runs.")
 
 
 def _event_line(event: dict[str, Any], zone: ZoneInfo) -> str:

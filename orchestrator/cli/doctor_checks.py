@@ -7,6 +7,7 @@ makes a finding of the error.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shlex
 import shutil
@@ -435,12 +436,19 @@ async def port(settings: Settings, running: dict[str, Any] | None) -> DoctorFind
     """
     if running is not None:
         return ok("port", f"Andy {running.get('version', '')} answers on it")
+    if settings.andy_port == 0:
+        return note("port", "chosen by the system at the start: Andy is not running", fix="andy up")
     try:
         listen("127.0.0.1", settings.andy_port).close()
     except OSError as error:
+        place = f"{settings.andy_port} of 127.0.0.1"
+        if error.errno != errno.EADDRINUSE:
+            return bad(
+                "port", f"{place} cannot be used ({error.strerror})", fix="choose another port with ANDY_PORT"
+            )
         return bad(
             "port",
-            f"{settings.andy_port} of 127.0.0.1 is taken ({error.strerror}), not by this Andy",
+            f"{place} is taken ({error.strerror}), not by this Andy",
             fix="stop the program that uses it, or choose another port with ANDY_PORT",
         )
     return note("port", f"{settings.andy_port} is free: Andy is not running", fix="andy up")

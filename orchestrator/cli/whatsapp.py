@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+import shutil
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -116,7 +117,8 @@ async def _is_running(home: Home) -> bool:
 async def _pair_in_host(home: Home, *, phone: str) -> AsyncGenerator[PairingView]:
     """Yield each state of a pairing that the running Andy makes, until it succeeds, expires or fails.
 
-    `phone` is the number of a phone that enters a code; empty for a QR code.
+    `phone` is the number of a phone that enters a code; empty for a QR code. Raises `NotPaired` if Andy ends
+    before.
     """
     async with Client.of(home) as client, aclosing(client.events()) as events:
         async for event in events:
@@ -127,6 +129,7 @@ async def _pair_in_host(home: Home, *, phone: str) -> AsyncGenerator[PairingView
                 yield progress
                 if progress["state"] in ("paired", "expired", "failed"):
                     return
+    raise NotPaired("Andy has ended, and the code with him: start him with 'andy up', then pair again.")
 
 
 async def _pair_in_process(home: Home, *, phone: str, moves_login_aside: bool) -> AsyncGenerator[PairingView]:
@@ -201,8 +204,8 @@ class Screen:
         """States are written to `out`, with times in `zone`."""
         self._out = out
         self._zone = zone
-        self._lines = 0
-        """The number of lines of the last printed state, which the next one replaces."""
+        self._rows = 0
+        """The number of terminal rows of the last printed state, which the next one replaces."""
         self._last = ""
         """The text of the last printed state."""
 
@@ -216,10 +219,12 @@ class Screen:
         text = visible(progress_text(progress, self._zone))
         if text == self._last:
             return
-        if self._lines and self._out.isatty():
-            # Move the cursor up to the first of these lines, and erase everything below.
-            self._out.write(f"\x1b[{self._lines}A\x1b[J")
-        self._last, self._lines = text, text.count("\n") + 1
+        if self._rows and self._out.isatty():
+            # Move the cursor up to the first of these rows, and erase everything below.
+            self._out.write(f"\x1b[{self._rows}A\x1b[J")
+        # A line that is longer than the terminal is wide takes several rows.
+        columns = max(1, shutil.get_terminal_size().columns)
+        self._last, self._rows = text, sum(max(1, -(-len(line) // columns)) for line in text.split("\n"))
         self._out.write(f"{text}\n")
         self._out.flush()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import stat
@@ -216,18 +217,22 @@ def _open_inner(parent_fd: int, name: str, *, mode: int, shown: Path) -> int:
     """Open a directory in the open directory `parent_fd`, created if missing; return its descriptor.
 
     Only a new directory gets the `mode`. `shown` is the path that an error names. Raises `ContainerError` if
-    it is a link or no directory.
+    it is a link or no directory, or cannot be opened or given its mode.
     """
     is_new = _create_folder(parent_fd, name, mode)
     try:
         inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent_fd)
+        try:
+            if is_new:
+                # The umask may have taken away rights that the container's user needs.
+                os.fchmod(inner, mode)
+        except OSError:
+            os.close(inner)
+            raise
     except OSError as error:
-        raise ContainerError(
-            f"'{name}' in {shown} cannot be used: it has to be a directory, no link ({error.strerror})."
-        ) from error
-    if is_new:
-        # The umask may have taken away rights that the container's user needs.
-        os.fchmod(inner, mode)
+        is_other_kind = error.errno in (errno.ELOOP, errno.ENOTDIR)
+        rule = ": it has to be a directory, no link" if is_other_kind else ""
+        raise ContainerError(f"'{name}' in {shown} cannot be used{rule} ({error.strerror}).") from error
     return inner
 
 

@@ -86,7 +86,9 @@ def cut_middle(text: str, max_tokens: int, counter: TokenCounter, *, unit: str =
 def in_order(messages: Iterable[ContextMessage]) -> tuple[ContextMessage, ...]:
     """Return each message once, by time; a question is always before the answer of its turn."""
     unique = {message.id: message for message in messages}
-    question_ms = {each.turn: ms_of(each.ts) for each in unique.values() if each.role == "user"}
+    question_ms = {
+        each.turn: ms_of(each.ts) for each in unique.values() if each.role == "user" and each.turn is not None
+    }
 
     def sort_key(message: ContextMessage) -> tuple[int, int, int]:
         """Return the sort key of a message: its time, its turn, and the question before its answer.

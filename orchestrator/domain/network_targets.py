@@ -54,7 +54,10 @@ def parse_host(text: str) -> str:
         ValueError: it is neither, or programs would read it in different ways, such as `127.1`.
     """
     if text.startswith("[") and text.endswith("]"):
-        return str(ipaddress.IPv6Address(text[1:-1]))
+        address = ipaddress.IPv6Address(text[1:-1])
+        if address.scope_id is not None:  # any text may follow `%`, which names a network card of one machine
+            raise ValueError("write an IPv6 address without a zone, the part from %")
+        return str(address)
     name = text.lower().removesuffix(".")
     labels = name.split(".")
     # Some resolvers read a name whose last part is a number as an address, so it has to be a whole address.

@@ -312,13 +312,19 @@ def _explained(error: ValidationError) -> str:
     sentences: list[str] = []
     known: dict[str, None] = {}
     for detail in deepest.values():
-        place = ".".join(str(part) for part in detail["loc"])
+        location, message = detail["loc"], detail["msg"]
+        if location[:1] == ("egress",):
+            # The second part is no key, but the type of the value that was tried.
+            if len(location) == 2:
+                message += ', or {"allowlist": ["example.com:443"]}'
+            location = (*location[:1], *location[2:])
+        place = ".".join(str(part) for part in location)
         if detail["type"] == "extra_forbidden":
             sentences.append(f"'{place}' is no key of a group's configuration.")
             # The same keys are listed once, at the end.
             known[f"Known: {', '.join(_known_keys(detail['loc']))}."] = None
         else:
-            sentences.append(f"{place}: {detail['msg']} (it is {detail['input']!r}).")
+            sentences.append(f"{place}: {message} (it is {detail['input']!r}).")
     return " ".join([*sentences, *known])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
@@ -42,9 +43,16 @@ def put(path: Path, values: Mapping[str, str], *, silences: Collection[str] = ()
 def _unwritable(path: Path, error: OSError | UnicodeDecodeError, values: Mapping[str, str]) -> SettingError:
     """Return the error for a file `.env` that cannot be read or written.
 
-    Its text names the fix: in Andy's container, to put lines with `values` into the file on the host.
+    Its text names the fix. In Andy's container, where the file may be mounted so that it cannot be changed,
+    that is to put lines with `values` into the file on the host.
     """
+    if isinstance(error, UnicodeDecodeError):
+        return SettingError(f"{path} is not in UTF-8: save it so.")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return SettingError(f"{path} cannot be changed ({error.strerror}): make room on the disk.")
     if os.environ.get("ANDY_HOME") != COMPOSE_HOME:
+        if isinstance(error, IsADirectoryError):
+            return SettingError(f"{path} is a folder: move it away.")
         return SettingError(f"{path} cannot be changed ({error}): fix its permissions.")
     # Only values of Andy's own settings are shown: a service may keep its key under any other name.
     from orchestrator.home.settings import Settings

@@ -426,8 +426,10 @@ def _is_host_error(error: BaseException) -> bool:
         return task is not None and task.cancelling() > 0
     if isinstance(error, OSError):
         return error.errno in HOST_ERRORS
-    # Reads of the store raise the errors of SQLite itself.
-    return isinstance(error, StoreError | MailboxError | sqlite3.OperationalError)
+    # Reads of the store raise the errors of SQLite itself: for a damaged file, `DatabaseError`. Most of its
+    # subclasses, such as a broken constraint, are errors of one request.
+    is_damage = type(error) is sqlite3.DatabaseError
+    return is_damage or isinstance(error, StoreError | MailboxError | sqlite3.OperationalError)
 
 
 def _not_understood(body: bytes, reason: str) -> Reply | None:

@@ -79,6 +79,8 @@ _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "LD
 _CODE = re.compile(r"```.*?(?:```|$)", re.DOTALL)
 _ADDRESS = re.compile(r"\bhttps?://\S+")
 _MARKS = re.compile(r"[*_~`#>|]+")
+_MP3 = re.compile(rb"ID3|\xff[\xfa\xfb\xf2\xf3\xe2\xe3]")
+"""The start of an MP3: a tag, or the head of a frame of MPEG 1, 2 or 2.5, with a checksum or without."""
 
 
 class NotSpoken(Exception):
@@ -110,12 +112,12 @@ def sound_of(body: bytes) -> Sound | None:
             return Sound(body=body, mime=VOICE_NOTE, name="voice.ogg")
         case b"OggS":
             return Sound(body=body, mime="audio/ogg", name="voice.ogg")
-        case b"RIFF":
+        case b"RIFF" if body[8:12] == b"WAVE":
             return Sound(body=body, mime="audio/wav", name="voice.wav")
-    # MP4 names its kind of file after four bytes. MP3 begins with a tag, `ID3`, or with the head of a frame.
+    # MP4 names its kind of file after four bytes.
     if body[4:8] == b"ftyp":
         return Sound(body=body, mime="audio/mp4", name="voice.m4a")
-    if body[:3] == b"ID3" or body[:2] in {b"\xff\xfb", b"\xff\xf3"}:
+    if _MP3.match(body):
         return Sound(body=body, mime="audio/mpeg", name="voice.mp3")
     return None
 

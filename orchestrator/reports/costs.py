@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Annotated, Literal, NotRequired, TypedDict, TypeVar, cast, get_args
 from zoneinfo import ZoneInfo
 
-from orchestrator.base.clock import local_iso
+from orchestrator.base.clock import local_iso, local_midnight
 from orchestrator.base.tables import counted, table
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.model_services import OF_DOTENV
@@ -228,7 +228,7 @@ def _usage_view(by: By, key: str, sums: Sums) -> UsageView:
 
 async def usage_today(tx: Tx, *, now_ms: int, zone: ZoneInfo) -> UsageView | None:
     """Return what all groups used of the model since midnight in `zone`; None where that is nothing."""
-    today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    today = local_midnight(now_ms, zone)
     start_ms = round(today.timestamp() * 1000)
     # `until_ms` is exclusive: one millisecond more includes the usage of this moment.
     (sums,) = await usage_store.summed_by_spans(tx, [start_ms], until_ms=now_ms + 1)
@@ -327,7 +327,7 @@ async def overview(
     the group, None for all. Days are those of `zone`; a week begins on Monday. Raises `UnknownGroup`.
     """
     known_folder = (await groups.known(tx, folder)).folder if folder is not None else None
-    today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    today = local_midnight(now_ms, zone)
     starts = {"day": today, "week": today - timedelta(days=today.weekday()), "month": today.replace(day=1)}
     first_day = min(starts.values())
     # The days are counted on the calendar of `zone`, and only then is the start of each turned into a moment:

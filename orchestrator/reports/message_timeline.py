@@ -541,7 +541,8 @@ def _reply_steps(timeline: StoredTimeline) -> Iterator[TimelineStepView]:
                 yield _step(reply["sent_ms"], "sent", f"sent as {reply['id']}, try {reply['tries']}")
             case "pending" | "sending":
                 error = f": {reply['error']}" if reply["error"] else ""
-                text = f"on its way, {reply['tries']} tries so far{error}"
+                tries = "1 try" if reply["tries"] == 1 else f"{reply['tries']} tries"
+                text = f"on its way, {tries} so far{error}"
                 yield _step(reply["next_try_ms"], "unsent", text)
             case state:  # held back until the turn ends, given up, skipped, or not known to have arrived
                 yield _step(None, "unsent", f"{state}{': ' + reply['error'] if reply['error'] else ''}")

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, TypedDict, cast
 from zoneinfo import ZoneInfo
 
-from orchestrator.base.clock import local_iso, zone_note
+from orchestrator.base.clock import local_iso, local_midnight, zone_note
 from orchestrator.base.tables import short, table
 from orchestrator.calendars.service import words
 from orchestrator.domain.dashboard import BoardTask, Deadline, Notification, NotificationStatus
@@ -249,7 +249,7 @@ def _times_by_day(task: ScheduledTask, until_ms: int, zone: ZoneInfo) -> Iterato
 
 def _midnight_ms(at_ms: int, zone: ZoneInfo, *, days_on: int) -> int:
     """Return the start of the day that is `days_on` days after the day of `at_ms`, in epoch milliseconds."""
-    day = datetime.fromtimestamp(at_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    day = local_midnight(at_ms, zone)
     # Added to the local time: when the clocks change, a day has 23 or 25 hours.
     return round((day + timedelta(days=days_on)).timestamp() * 1000)
 

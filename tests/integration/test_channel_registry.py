@@ -17,6 +17,7 @@ import pytest
 
 from orchestrator.base.event_bus import EventBus
 from orchestrator.channels import discovery, registry, status
+from orchestrator.channels.connection import ChannelConnection
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.discovery import BrokenChannel, UnknownChannel
 from orchestrator.cli import channels as commands
@@ -124,6 +125,17 @@ async def test_a_channel_that_breaks_lets_the_host_start_and_names_the_error(pig
     assert "library" not in advice
     with pytest.raises(ChannelDown, match="no wind"):
         await channel.send(ChatJid("pigeon:north"), "x", MessageId("1"))
+
+
+@pytest.mark.parametrize("braces", ["{reason.x}", "{reason[x]}", "{0}", "{", "{other}"])
+async def test_an_end_is_recorded_whatever_braces_the_advice_of_a_channel_has(context, braces):
+    advice = {"disconnected": {"en": f"{braces} The line broke ({{reason}}).", "ko": ""}}
+    channel = replace(discovery.find("telegram"), advice=advice)
+    connection = ChannelConnection(
+        context, channel, read_login=lambda _: None, address_prefix="x:", chance=lambda: 0.0
+    )
+    await connection._record_end("disconnected", "no route", seconds=1.0)
+    assert connection.status.current.advice == f"{braces} The line broke (no route)."
 
 
 def test_a_channel_is_added_looked_at_and_removed(pigeons, home, monkeypatch, capsys):

@@ -24,6 +24,7 @@ from zoneinfo import ZoneInfo
 import httpx
 import httpx2
 import pytest
+import structlog
 from cyclopts import App, Argument
 from cyclopts.exceptions import UnusedCliTokensError
 
@@ -32,7 +33,7 @@ from orchestrator.backup import group_export, make, move_in
 from orchestrator.backup.archive import BackupContents
 from orchestrator.base.clock import utc_stamp
 from orchestrator.channels.voice import transcriber
-from orchestrator.cli import chat, demo, uninstall, voice, web, whatsapp
+from orchestrator.cli import activity, chat, demo, uninstall, voice, web, whatsapp
 from orchestrator.cli import main as cli
 from orchestrator.cli.client import AnswerLost, Client
 from orchestrator.cli.exit_codes import UsageError
@@ -958,3 +959,46 @@ def test_a_model_that_cannot_be_copied_is_said_in_a_line(tmp_path, monkeypatch):
     words = ["voice", "install", "--from", str(model), "--home", str(tmp_path / "home")]
     with pytest.raises(AndyError, match=r"model cannot be copied: .*Permission denied"):
         app(words, exit_on_error=False, print_error=False, result_action="return_value")
+
+
+class EndingHost:
+    """A running Andy that ends while a command shows what he does."""
+
+    @asynccontextmanager
+    async def of(self, home: Home) -> AsyncIterator[EndingHost]:
+        del home
+        yield self
+
+    async def events(self, **_: object) -> AsyncGenerator[dict[str, Any]]:
+        yield {}
+        yield {"kind": "channel.pairing"}
+
+    async def status(self) -> dict[str, Any]:
+        return {}
+
+    async def ask_to_pair(self, phone: str) -> dict[str, Any]:
+        return {"state": "starting", "text": f"Asking for a code {phone}."}
+
+    async def pairing(self) -> dict[str, Any]:
+        return {"state": "starting", "text": "Asking for a code."}
+
+
+def test_a_pairing_fails_when_andy_ends_meanwhile(home, monkeypatch):
+    monkeypatch.setattr(whatsapp, "Client", EndingHost())
+    monkeypatch.setattr(structlog, "configure", lambda **_: None)
+
+    with pytest.raises(whatsapp.NotPaired, match="Andy has ended"):
+        asyncio.run(whatsapp.pair_phone(home, phone="", moves_login_aside=False))
+
+
+def test_following_events_fails_when_andy_ends(home, monkeypatch):
+    async def events(**_: object) -> AsyncGenerator[dict[str, Any]]:
+        yield {}
+
+    host = EndingHost()
+    monkeypatch.setattr(host, "events", events)
+    monkeypatch.setattr("orchestrator.cli.client.Client", host)
+
+    asyncio.run(activity._print_events(home, group=None, lines=1, follows=False, as_json=False))
+    with pytest.raises(NotRunning, match="Andy has ended"):
+        asyncio.run(activity._print_events(home, group=None, lines=1, follows=True, as_json=False))

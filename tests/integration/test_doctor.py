@@ -246,6 +246,22 @@ async def test_a_port_that_another_has_is_named(home, monkeypatch):
         await only(home, "port", says="is taken", fix="ANDY_PORT")
 
 
+async def test_a_port_that_this_user_may_not_bind_is_not_called_taken(home, monkeypatch):
+    def listen(*_: object) -> socket.socket:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(checks, "listen", listen)
+    monkeypatch.setenv("ANDY_PORT", "80")
+
+    await only(home, "port", says="80 of 127.0.0.1 cannot be used (Permission denied)", fix="ANDY_PORT")
+
+
+async def test_a_port_that_the_system_chooses_is_not_called_zero(home, monkeypatch):
+    monkeypatch.setenv("ANDY_PORT", "0")
+
+    assert (await found(home))["port"].text == "chosen by the system at the start: Andy is not running"
+
+
 async def test_another_program_at_the_port_of_a_killed_andy_does_not_end_the_checks(home):
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")

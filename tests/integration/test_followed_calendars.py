@@ -19,6 +19,7 @@ from icalendar import Calendar
 
 from agent_runner.agents.offline import calendar as offline_calendar
 from agent_runner.wire.times import Language
+from orchestrator.base.clock import local_minute
 from orchestrator.calendars import client, event_notices, reading, service
 from orchestrator.calendars.client import CalendarLogin, CalendarUnreadable
 from orchestrator.calendars.feature import CalendarFeature
@@ -659,6 +660,35 @@ async def test_the_agent_knows_what_is_on(host: Host, tmp_path: Path) -> None:
     lines = offline_calendar.between(found, today.date(), today.date(), Language.ENGLISH)
     assert [one for one in lines if one.endswith("dentist · Main St 5 (work)")]
     assert not [one for one in lines if "trip" in one]
+
+
+async def test_the_agent_knows_which_calendars_could_not_be_read(host: Host) -> None:
+    async def brief() -> list[str]:
+        async with host.harness.database.reading() as tx:
+            family = await groups.known(tx, "family")
+            text = await service.brief(tx, family, zone=SEOUL, now_ms=host.harness.clock.now_ms())
+        assert text is not None
+        return text.splitlines()
+
+    read_at = local_minute(host.harness.clock.now_ms(), SEOUL)
+    host.events = []
+    await host.follow()
+    await host.after(0)
+    assert "Nothing today and tomorrow." in await brief()
+
+    host.events = CalendarUnreadable("It cannot be reached: no.")
+    await host.after(16)
+    assert "Nothing today and tomorrow." in await brief(), "the first failure may be a hiccup"
+    await host.after(1)
+    await host.follow(name="home")
+    lines = await brief()
+    assert "Nothing known today and tomorrow." in lines
+    assert f"The calendar 'work' was last read on {read_at}: later changes are not known." in lines
+    assert "The calendar 'home' was never read: none of its events is known." in lines
+
+    host.events = [host.event(60)]
+    await host.after(20)
+    assert not [line for line in await brief() if "read" in line]
 
 
 @pytest.mark.parametrize(

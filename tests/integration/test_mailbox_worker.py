@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -276,6 +277,22 @@ async def test_a_request_waits_for_a_disk_that_has_no_room(mail: Mail) -> None:
         await until(lambda: not mail.is_at_work(), "the round is over")
         mail.watcher.wake(Folder("work"))
     await until(lambda: mail.is_answered("work", "first"), "it is answered")
+
+
+async def test_a_request_waits_for_a_database_that_is_damaged(
+    mail: Mail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox_worker, "RETRY_SECONDS", 0.0)
+    damage = sqlite3.DatabaseError("database disk image is malformed")
+    tries = mailbox_worker.MAX_TRIES + 2
+    mail.dispatcher.failures["first"] = [damage] * tries
+    mail.ask("work", "first")
+    for tried in range(1, tries + 1):
+        await until(lambda tried=tried: len(mail.dispatcher.asked) >= tried, "it is tried")
+        await until(lambda: not mail.is_at_work(), "the round is over")
+        mail.watcher.wake(Folder("work"))
+    await until(lambda: mail.is_answered("work", "first"), "it is answered")
+    assert json.loads((mail.root / "work" / "replies" / "first.json").read_text())["ok"]
 
 
 async def test_what_is_written_into_a_mailbox_that_nobody_watches_is_found_by_a_sweep(

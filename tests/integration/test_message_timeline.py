@@ -154,7 +154,7 @@ async def test_an_ignored_message_says_why_and_a_stuck_reply_what_it_waits_for(s
         (one,) = await outbox.heads(tx)
         await outbox.begin_attempt(tx, one.id)
         await outbox.try_later(tx, one.id, at_ms=clock.now_ms() + 5_000, error="The channel is down.")
-    assert "on its way, 1 tries so far: The channel is down." in told(await traced(store_harness, logs, "M2"))
+    assert "on its way, 1 try so far: The channel is down." in told(await traced(store_harness, logs, "M2"))
     async with store_harness.database.transaction() as tx:
         await outbox.finish(tx, one.id, OutboxState.DEAD, now_ms=clock.now_ms(), error="refused")
     assert told(await traced(store_harness, logs, "M2")).endswith("dead: refused")

@@ -200,11 +200,33 @@ async def test_a_program_is_bounded_and_says_what_is_wrong(command: list[str], w
         await SpeechProgram(command, seconds=seconds).speak("hello")
 
 
+@pytest.mark.parametrize(
+    ("first", "mime"),
+    [
+        (b"\xff\xfb\x90\x00", "audio/mpeg"),
+        (b"\xff\xfa\x90\x00", "audio/mpeg"),  # with a checksum
+        (b"\xff\xf2\x90\x00", "audio/mpeg"),
+        (b"\xff\xe3\x18\xc4", "audio/mpeg"),  # MPEG 2.5: 8 to 12 kHz
+        (b"ID3\x04", "audio/mpeg"),
+        (b"RIFF\x08\x00\x00\x00WAVE", "audio/wav"),
+        (b"RIFF\x08\x00\x00\x00WEBP", None),
+        (b"RIFF\x08\x00\x00\x00AVI ", None),
+        (b"\xff\xfeh\x00", None),  # text in UTF-16
+        (b"\xff\xd8\xff\xe0", None),
+        (b"\xff", None),
+        (b"", None),
+    ],
+)
+def test_a_sound_is_known_by_its_first_bytes(first: bytes, mime: str | None) -> None:
+    sound = speech.sound_of(first + bytes(400) if len(first) > 1 else first)
+    assert (sound and sound.mime) == mime
+
+
 async def test_a_program_is_given_the_text_and_no_key(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-secret")
-    line = f"env > {tmp_path}/env; cat > {tmp_path}/text; printf 'RIFF....'"
+    line = f"env > {tmp_path}/env; cat > {tmp_path}/text; printf 'RIFF....WAVE'"
     sound = await SpeechProgram(["sh", "-c", line]).speak("안녕")
     assert (sound.mime, sound.name) == ("audio/wav", "voice.wav")
     assert (tmp_path / "text").read_text() == "안녕"

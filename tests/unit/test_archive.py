@@ -75,3 +75,9 @@ def test_an_empty_conversation_leaves_no_file(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text("")
     assert archive(tmp_path / "t.jsonl", tmp_path / "conversations", assistant="Ada", now=NOW) is None
     assert not (tmp_path / "conversations").exists()
+
+
+def test_a_message_of_another_shape_is_left_out(transcript: Path, tmp_path: Path) -> None:
+    with transcript.open("a") as lines:
+        lines.write('\n{"type": "user", "message": "x"}\n{"type": "assistant", "message": [1]}\n')
+    assert "**Ada**: Gladly." in keep(transcript, tmp_path).read_text()

@@ -234,3 +234,23 @@ async def test_of_more_addresses_than_a_filter_holds_the_one_that_has_just_gone_
         assert is_connected(oldest, listener)
     for each in (*made, newest, before, oldest):
         each.close()
+
+
+async def test_where_the_kernel_has_no_filter_connections_are_refused_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOPROTOOPT, "Protocol not available")
+
+    monkeypatch.setattr(listeners.sys, "platform", "linux")
+    monkeypatch.setattr(listeners, "_attach_filter", refuse)
+    monkeypatch.setattr(listeners, "MAX_REFUSED", 2)
+    with ScreenedListener(listen("127.0.0.1", 0), lambda address: address == "127.0.0.1") as listener:
+        listener.setblocking(False)
+        made = [connection(listener, "127.0.0.1") for _ in range(3)]
+        for _ in made:
+            with pytest.raises(BlockingIOError):
+                listener.accept()
+        listener._stop_dropping()
+    for each in made:
+        each.close()

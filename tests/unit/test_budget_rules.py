@@ -67,6 +67,24 @@ def test_a_period_is_the_owners_day_or_month(
     )
 
 
+@pytest.mark.parametrize(
+    ("zone", "first", "period"),
+    [
+        ("Atlantic/Azores", "2026-10-25T00:00Z", Period.DAY),
+        ("America/Havana", "2026-11-01T04:00Z", Period.DAY),
+        ("America/Havana", "2026-11-01T04:00Z", Period.MONTH),
+    ],
+)
+def test_a_day_whose_first_hour_comes_twice_begins_with_the_first_of_them(
+    zone: str, first: str, period: Period
+) -> None:
+    first_ms = round(datetime.fromisoformat(first).timestamp() * 1000)
+    starts = {
+        span_of(period, first_ms + minutes * 60_000, ZoneInfo(zone)).start_ms for minutes in (0, 30, 90, 150)
+    }
+    assert starts == {first_ms}
+
+
 def test_a_day_begins_at_its_first_millisecond_whichever_one_is_asked_about() -> None:
     noon = ms("2026-11-22T12:00", SEOUL)
     assert span_of(Period.DAY, noon + 123, SEOUL) == span_of(Period.DAY, noon, SEOUL)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
+from orchestrator.base.installation import COMPOSE_HOME
 from orchestrator.domain.errors import SettingError
 from orchestrator.home import dotenv_file
 
@@ -61,9 +64,30 @@ def test_a_link_to_it_stays_a_link(tmp_path):
 def test_what_cannot_be_written_is_said_and_nothing_is_left(tmp_path):
     (tmp_path / ".env").mkdir()
 
-    with pytest.raises(SettingError, match="cannot be changed"):
+    with pytest.raises(SettingError, match="is a folder"):
         dotenv_file.put(tmp_path / ".env", {"A": "1"})
     assert [one.name for one in tmp_path.iterdir()] == [".env"]
+
+
+def test_a_file_that_is_not_in_utf_8_is_to_be_saved_so(tmp_path, monkeypatch):
+    (tmp_path / ".env").write_bytes(b"A=\xe4\n")
+
+    for in_container in (False, True):
+        if in_container:
+            monkeypatch.setenv("ANDY_HOME", COMPOSE_HOME)
+        with pytest.raises(SettingError, match="is not in UTF-8: save it so") as refused:
+            dotenv_file.put(tmp_path / ".env", {"B": "1"})
+        assert "permissions" not in str(refused.value)
+
+
+def test_a_full_disk_is_to_be_cleared(tmp_path, monkeypatch):
+    def write_whole(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(dotenv_file, "write_whole", write_whole)
+    with pytest.raises(SettingError, match="make room on the disk") as refused:
+        dotenv_file.put(tmp_path / ".env", {"A": "1"})
+    assert "permissions" not in str(refused.value)
 
 
 def test_a_value_that_an_unclosed_quote_before_it_would_take_in_is_refused():

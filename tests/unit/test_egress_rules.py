@@ -55,6 +55,9 @@ def test_a_place_has_one_form(text: str, target: NetworkTarget) -> None:
         *("127.1:80", "0x7f000001:80", "2130706433:80", "0177.0.0.1:80", "127.0.0.1.:80.", "1.2.3.4.5:80"),
         *(
             "[::1%25eth0:80",
+            "[::1%eth0]:80",
+            "[2606:4700::1111%25x]:443",
+            "[::1%\n⚠ x]:80",
             "::1:80",
             "[1.2.3.4]:80",
             "bücher.example:443",
@@ -139,11 +142,14 @@ def test_nothing_is_reached_by_default() -> None:
 @pytest.mark.parametrize(
     ("egress", "told"),
     [
-        ("all", "'none' or 'open'"),
+        ("all", "egress: Input should be 'none' or 'open', or {\"allowlist\": ["),
+        (["example.com:443"], "egress: Input should be 'none' or 'open', or {\"allowlist\": ["),
         ({"allowlist": ["https://example.com"]}, "write host:port"),
         ({"allowlist": []}, "at least 1 item"),
         ({"allowlist": ["a.b:1"] * 201}, "at most 200 items"),
         ({"denylist": ["a.b:1"], "allowlist": ["a.b:1"]}, "Known: allowlist"),
+        ({"denylist": ["a.b:1"], "allowlist": ["a.b:1"]}, "'egress.denylist' is no key"),
+        ({"allowlist": ["a"]}, "egress.allowlist.0: "),
     ],
 )
 def test_a_wrong_way_out_is_named(egress: object, told: str) -> None:

@@ -165,9 +165,15 @@ OLD_POLL = {f"{MSC}.start": {"question": {WORDS: "Tea?", "body": "Tea?"}, "kind"
 NEW_POLL = {"m.poll": {"question": {"m.text": [{"body": "Tea?"}]}, "kind": "m.undisclosed", "answers": [
             {"m.id": "1", "m.text": [{"body": "Yes"}]}, {"m.id": "2", "m.text": [{"body": "No"}]}]},
             "m.text": [{"body": "Tea?"}]}  # fmt: skip
+HTML_POLL = {"m.poll": {"question": {"m.text": [{"mimetype": "text/html", "body": "<b>Tea?</b>"},
+            {"mimetype": "text/plain", "body": "Tea?"}]}, "answers": [
+            {"m.id": "1", "m.text": [{"mimetype": "text/html", "body": "<i>Yes</i>"}, {"body": "Yes"}]},
+            {"m.id": "2", "m.text": [7, {"body": "No"}]}]}}  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "content"), [(f"{MSC}.start", OLD_POLL), ("m.poll.start", NEW_POLL)])
+@pytest.mark.parametrize(
+    ("kind", "content"), [(f"{MSC}.start", OLD_POLL), ("m.poll.start", NEW_POLL), ("m.poll.start", HTML_POLL)]
+)
 def test_a_poll_is_its_question_and_its_options(kind, content):
     assert of_kind(kind, **content).text == "[poll] Tea?\n- Yes\n- No"
 

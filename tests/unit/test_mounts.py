@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -136,6 +137,41 @@ def test_a_file_in_the_way_is_refused(tmp_path):
 
     with pytest.raises(ContainerError, match="family"):
         prepare(FAMILY, home=tmp_path, uid=ME)
+
+
+def test_a_folder_that_cannot_be_opened_is_not_called_a_link(tmp_path, monkeypatch):
+    real_open = os.open
+
+    def refused(path, flags, *rest, **named):
+        if path == "family":
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real_open(path, flags, *rest, **named)
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(ContainerError, match=r"cannot be used \(Too many open files\)") as error:
+        prepare(FAMILY, home=tmp_path, uid=ME)
+    assert "link" not in str(error.value)
+
+
+def test_a_new_folder_whose_mode_cannot_be_set_is_named_and_closed(tmp_path, monkeypatch):
+    opened, real_open = set(), os.open
+
+    def fchmod(descriptor, mode):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    def noted(path, flags, *rest, **named):
+        descriptor = real_open(path, flags, *rest, **named)
+        opened.add(descriptor)
+        return descriptor
+
+    monkeypatch.setattr(os, "fchmod", fchmod)
+    monkeypatch.setattr(os, "open", noted)
+    with pytest.raises(ContainerError, match=r"cannot be used \(Operation not permitted\)"):
+        prepare(FAMILY, home=tmp_path, uid=ME)
+    assert opened
+    for descriptor in opened:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
 
 
 @pytest.mark.parametrize("folder", ["../other", "/etc", ".."])

@@ -37,6 +37,9 @@ SHAPES = {
     "password_colon": f"Password: {BODY}",
     "passwd": f"passwd = {BODY}",
     "korean": f"비밀번호: {BODY}",
+    "wide_colon": f"비밀번호：{BODY}",
+    "wide_equals": f"password＝{BODY}",
+    "wide_token": f"api_key：{BODY}",
     "secret": f"CLIENT_SECRET={BODY}",
     "token": f"token={BODY}",
     "access_token": f'"access_token": "{BODY}"',
@@ -72,6 +75,7 @@ def test_c_21_a_secret_of_every_shape_goes(shape: str, around: str):
         "basic internationalization, bearer internationalization",
         "The token count is 500 tokens, token: 12.",
         "the secret: patience",
+        "the secret：patience",
         "Ask me for the password later, it is on the wall.",
         "기초 basic training for bearer instruments",
         "the folder andy-of-my-grandmother-and-of-all-who-came-before-her is large",
@@ -99,6 +103,10 @@ def test_prose_stays(text: str):
         ("비밀번호는 hunter2야", "비밀번호는 [redacted]"),
         ("와이파이 비번 a1b2", "와이파이 비번 [redacted]"),
         ("비번을 hunter2로 바꿨어", "비번을 [redacted] 바꿨어"),
+        ("비밀번호：abc1234 그리고", "비밀번호：[redacted] 그리고"),
+        ("암호：a1", "암호：[redacted]"),
+        ("Password for netflix：hunter2", "Password for netflix：[redacted]"),
+        ("my password is： hunter2", "my password is： [redacted]"),
     ],
 )
 def test_a_password_in_plain_words_goes(said: str, kept: str):

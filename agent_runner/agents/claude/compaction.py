@@ -59,8 +59,8 @@ def read_transcript(transcript: Path) -> Iterator[TranscriptMessage]:
             entry = _entry(line)
             # Messages marked as `isMeta` are the CLI's own, which nobody wrote.
             if entry.get("type") in ("user", "assistant") and not entry.get("isMeta"):
-                text = _text((entry.get("message") or {}).get("content"))
-                if text:
+                message = entry.get("message")
+                if isinstance(message, dict) and (text := _text(message.get("content"))):
                     yield TranscriptMessage(is_assistant=entry["type"] == "assistant", text=text)
 
 

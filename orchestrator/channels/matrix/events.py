@@ -217,16 +217,22 @@ def _referenced_event(content: dict[str, Any]) -> str:
 def _extensible_text(value: object) -> str:
     """Return the text of an extensible event (MSC1767) or of a part of one; empty if it has no text."""
     table = _json_object(value)
-    # A text is a string, an object with a `body`, or a list of such objects, of which the first is preferred.
+    # A text is a string, an object with a `body`, or a list of such objects, each in another format.
     for field in ("m.text", "org.matrix.msc1767.text", "body"):
         text = table.get(field)
-        if isinstance(text, list) and text:
-            text = text[0]
+        if isinstance(text, list):
+            plain = (each for each in map(_json_object, text) if each and _is_plain(each))
+            text = next(plain, text[0] if text else None)
         if isinstance(text, dict):
             text = text.get("body")
         if isinstance(text, str) and text.strip():
             return text[:MAX_TEXT_CHARS]
     return ""
+
+
+def _is_plain(part: dict[str, Any]) -> bool:
+    """Return whether a part of an extensible text is plain text, as is one without a type."""
+    return part.get("mimetype", "text/plain") == "text/plain"
 
 
 def replacement_of(event: dict[str, Any]) -> str:

@@ -28,6 +28,10 @@ EXPIRED = "The code has expired and nobody took it: ask for a new one."
 _UNREACHABLE = ("failed to dial", "no such host", "network is unreachable", "connection refused",
                 "i/o timeout", "proxyconnect", "tls: ", "x509: ")  # fmt: skip
 _NUMBER = re.compile(r"[1-9][0-9]{6,14}")
+_BETWEEN_DIGITS = re.compile(r"[\s./\u2010-\u2015\u2212\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff-]")
+"""Blanks, dashes, and the invisible characters with which a contact may be copied."""
+_TRUNK_ZERO = re.compile(r"^(\(?\+?(?!39\)?\()[1-9][0-9]{0,2}\)?)\(0\)")
+"""A country code and the zero that is dialled only within the country; Italians dial it from abroad, too."""
 
 
 class PairingRefused(BadRequest):
@@ -209,7 +213,8 @@ def number_of(text: str) -> str:
     Raises `PairingRefused` for a text that is no such number.
     """
     # East Asian keyboards also write wide digits.
-    digits = re.sub(r"[\s()./-]", "", normalized("NFKC", text.strip())).removeprefix("+")
+    typed = _BETWEEN_DIGITS.sub("", normalized("NFKC", text))
+    digits = re.sub(r"[()]", "", _TRUNK_ZERO.sub(r"\1", typed)).removeprefix("+")
     if not _NUMBER.fullmatch(digits):
         raise PairingRefused(
             f"'{text[:40]}' is no phone number: write it with its country, such as +49 170 1234567."

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from zoneinfo import ZoneInfo
 
-from orchestrator.base.clock import local_minute
+from orchestrator.base.clock import local_midnight, local_minute
 from orchestrator.domain.values import Folder, Role, TurnKind
 from orchestrator.store.database import Tx
 from orchestrator.store.money import usage
@@ -70,7 +70,7 @@ def span_of(period: Period, now_ms: int, zone: ZoneInfo) -> BudgetPeriod:
 
     A day may have 23 or 25 hours, when clocks are changed.
     """
-    today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    today = local_midnight(now_ms, zone)
     match period:
         case Period.DAY:
             start = today

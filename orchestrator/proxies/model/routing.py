@@ -99,13 +99,14 @@ def price_of(catalog: ModelCatalog, choice: ModelChoice, prices: Prices) -> Serv
     """Return the price of a service's model in USD per million tokens; None if it is not known. Pure."""
     service = catalog.service(choice.service)
     if service is not None and not has_list_price(service):
-        # The owner's price is for the service's own model; another may cost more. Without an owner's price,
-        # `known_price` holds for any model: zero for a service in the owner's network that needs no key, else
-        # None.
-        holds_for_model = (
-            service.price is None or service.model in (None, choice.model) or choice.model is None
+        # The owner's price is for the service's own model; another that is chosen may cost more. Without an
+        # owner's price, `known_price` is zero or None, whichever model is chosen.
+        is_price_of_other_model = (
+            service.price is not None
+            and service.model is not None
+            and choice.model not in (None, service.model)
         )
-        return service.known_price if holds_for_model else None
+        return None if is_price_of_other_model else service.known_price
     # In billionths of a dollar per token, which are thousandths of a dollar per million tokens.
     listed = prices.of(choice.model)
     return None if listed is None else ServicePrice(listed.input / 1000, listed.output / 1000)

@@ -375,7 +375,7 @@ def _may_be_requester(turn: Turn, *, now_ms: int) -> bool:
 async def _waiting_to_run_again(tx: Tx, folder: Folder) -> Turn | None:
     """Return the group's turn that has been in a run and waits for its next attempt, as after a crash.
 
-    None without one. A group may have two, as its dashboard has worker turns: then the worker turn is not
+    None without one. If a chat's or task's turn and the dashboard worker's both wait, the worker's is not
     returned.
     """
     return await _MAPPER.fetch_one(

@@ -176,7 +176,9 @@ def a_code(**given: Any) -> dict[str, Any]:
     return PairingProgress(state="showing", until_ms=1_780_000_000_000, text=text, **given).model_dump()
 
 
-def test_a_code_at_a_terminal_takes_the_place_of_the_one_before():
+def test_a_code_at_a_terminal_takes_the_place_of_the_one_before(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")  # wide enough for each line to take one row
+
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -190,6 +192,20 @@ def test_a_code_at_a_terminal_takes_the_place_of_the_one_before():
     assert out.getvalue().count("Linked devices") == 2
     lines = out.getvalue().split("\x1b[")[0].count("\n")
     assert f"\x1b[{lines}A\x1b[J" in out.getvalue()
+
+
+def test_a_state_that_needs_more_rows_than_lines_is_replaced_whole(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", "20")
+    out = Terminal()
+    shown = screen.Screen(out, ZoneInfo("Asia/Seoul"))
+    shown.show({"state": "starting", "text": f"{'x' * 40}\n\n{'y' * 41}"})
+    shown.show({"state": "starting", "text": "again"})
+
+    assert "\x1b[6A\x1b[J" in out.getvalue()
 
 
 def test_a_code_in_a_file_has_no_marks_of_a_terminal():
@@ -289,9 +305,25 @@ def test_a_program_asks_and_looks_in_json():
     assert client.post("/whatsapp/pair", content=b"{").status_code == 400
 
 
-@pytest.mark.parametrize("typed", ["+49 (170) 123-4567", "49170.1234567", "\uff0b４９１７０１２３４５６７"])
+@pytest.mark.parametrize(
+    "typed",
+    [
+        *("+49 (170) 123-4567", "49170.1234567", "\uff0b４９１７０１２３４５６７"),
+        *(
+            "+49 (0)170 1234567",
+            "49(0) 170/1234567",
+            "(+49) (0)170 1234567",
+            "+49 (0) 170 1234567",
+        ),  # the zero is for calls at home
+        *("\u202a+49 170 1234567\u202c", "+49 170\u20111234567", "+49\u2060170\u20131234567\u200e"),
+    ],
+)
 def test_a_number_of_a_phone_has_the_digits_that_whatsapp_knows(typed):
     assert number_of(typed) == "491701234567"
+
+
+def test_a_zero_that_italians_dial_also_from_abroad_stays():
+    assert number_of("+39 (0)6 12345678") == "390612345678"
 
 
 @pytest.mark.parametrize("typed", ["0170", "+1", "+٤٩١٧٠١٢٣٤٥٦٧", "49170123456789012"])

@@ -155,5 +155,16 @@ def test_a_question_stands_before_the_answer_of_its_turn_whatever_clocks_said():
     assert [one.id for one in in_order([answered, asked, before, asked])] == ["t1.u", "t2.u", "t2.a"]
 
 
+def test_messages_that_name_no_turn_stay_in_the_order_of_their_times():
+    dialogue = [
+        ContextMessage(id=name, role=role, content="x", ts=iso(NOW + number * 1_000))
+        for number, (name, role) in enumerate(
+            (("q1", "user"), ("a1", "assistant"), ("q2", "user"), ("a2", "assistant"))
+        )
+    ]
+
+    assert [one.id for one in in_order(dialogue)] == ["q1", "a1", "q2", "a2"]
+
+
 def test_a_message_costs_its_text_and_a_little():
     assert cost(question(1, "hello"), COUNTER) == COUNTER.count("hello") + OVERHEAD_TOKENS

@@ -229,7 +229,8 @@ def advice(view: View, channel: ChannelDescription, status: Mapping[str, Any]) -
     english = str(status.get("advice", ""))
     translation = channel.advice.get(str(status.get("state")), {}).get(view.language)
     return (
-        translation.format(reason=status.get("last_disconnect") or "–")
+        # Not `format`: another package's description may contain other braces.
+        translation.replace("{reason}", status.get("last_disconnect") or "–")
         if english and translation
         else english
     )
