@@ -52,14 +52,15 @@ def archive(transcript: Path, conversations: Path, *, assistant: str, now: datet
 def read_transcript(transcript: Path) -> Iterator[TranscriptMessage]:
     """Yield the texts of people and assistant in a transcript of the CLI, in order.
 
-    A transcript has a JSON object on each line; other lines are skipped.
+    A transcript has a JSON object on each line; other lines are skipped, and messages of another form.
     """
     with transcript.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             entry = _entry(line)
             # Messages marked as `isMeta` are the CLI's own, which nobody wrote.
             if entry.get("type") in ("user", "assistant") and not entry.get("isMeta"):
-                text = _text((entry.get("message") or {}).get("content"))
+                message = entry.get("message")
+                text = _text(message.get("content")) if isinstance(message, dict) else ""
                 if text:
                     yield TranscriptMessage(is_assistant=entry["type"] == "assistant", text=text)
 
