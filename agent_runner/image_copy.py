@@ -32,7 +32,7 @@ CALL_SECONDS = 600
 class BlockServer(http.server.ThreadingHTTPServer):
     """Serves `/NUMBER/NODE`, one block of a file, and prints `block NODE NUMBER` for each that was sent.
 
-    What a node asks under `/failed/NODE?REASON` is printed as `failed NODE REASON`.
+    What a node asks under `/failed/NODE?REASON` is printed as `failed NODE REASON`, on one line.
     """
 
     daemon_threads = True
@@ -51,7 +51,9 @@ class _BlockRequest(http.server.BaseHTTPRequestHandler):
         request = urllib.parse.urlsplit(self.path)
         block, _, node = request.path.strip("/").partition("/")
         if block == "failed":
-            _print_line("failed", node, urllib.parse.unquote(request.query)[:500])
+            # The host reads this log line by line.
+            reason = " ".join(urllib.parse.unquote(request.query).split())
+            _print_line("failed", node, reason[:500])
             data = b""
         else:
             with self.server.path.open("rb") as file:

@@ -33,8 +33,9 @@ class _Awaiting:
 class DeferredNotices:
     """The notices that wait for a tool or a condition; each becomes due once.
 
-    The end of a tool counts only for the next `due`. After a condition has made a notice due, it has to
-    become false before it makes another one due. The same notice may become due again, after a failed turn.
+    The end of a tool counts only for the next `due`. A condition that has made notices due, and has been true
+    since, makes no other notice due. It makes the same ones due again if they are added again, as they are
+    after a failed turn.
     """
 
     def __init__(self) -> None:

@@ -142,7 +142,8 @@ class NoticeEvent:
                 payload=dict(fields["payload"]),
                 dedupe_key=str(fields.get("dedupe_key") or ""),
             )
-        except (KeyError, TypeError) as error:
+        # A time at the edge of the calendar may be beyond it in UTC.
+        except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"this is no event: {error}") from error
 
 

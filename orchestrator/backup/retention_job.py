@@ -172,7 +172,6 @@ def _present_lines(path: Path, lines: frozenset[bytes]) -> set[bytes]:
 
 def _append(path: Path, data: bytes) -> None:
     """Append lines to a file and flush it to the disk; an incomplete line at its end is cut off."""
-    is_new = not path.exists()
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "r+b") as file:
         file.seek(_whole_bytes(path))
@@ -180,9 +179,9 @@ def _append(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    # The name of a new file is in its directory: without this, a power cut could take the file away.
-    if is_new:
-        _sync(path.parent)
+    # The name of a new file is in its directory: without this, a power cut could take the file away. A file
+    # that is there already may be of a call that ended before this.
+    _sync(path.parent)
 
 
 def _whole_bytes(path: Path) -> int:

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import sys
+import tomllib
 from enum import StrEnum
 from functools import cache
 from importlib import metadata
@@ -14,6 +15,8 @@ from pathlib import Path
 PACKAGE = "andy-assistant"
 DOCKERFILE = "container/Dockerfile"
 _QUOTED_COMMAND = re.compile(r"'andy ([a-z]+)")
+UV_RECEIPT = "uv-receipt.toml"
+"""The file in which `uv tool` records what it was asked to install, in the tool's Python environment."""
 COMPOSE_HOME = "/andy"
 """The home in Andy's container of docker-compose.yml."""
 
@@ -25,6 +28,8 @@ class Installer(StrEnum):
     """No program did: the code runs from a clone of the repository."""
     PIPX = "pipx"
     UV = "uv"
+    """`uv tool` or `uvx`."""
+    UV_PIP = "uv pip"
     PIP = "pip"
     COMPOSE = "compose"
     """Nothing did: the code is in the image of Andy's container, which is built or pulled on the host."""
@@ -41,7 +46,7 @@ def clone() -> Path | None:
 def installer() -> Installer:
     """Return the program that installed Andy; `CLONE` and `COMPOSE` mean that no program did.
 
-    Otherwise it is guessed from the path of the Python environment: pip, unless the path names pipx or uv.
+    Otherwise it is found by the path of the Python environment, and by what installers have written there.
     """
     if clone() is not None:
         return Installer.CLONE
@@ -50,7 +55,15 @@ def installer() -> Installer:
     parts = Path(sys.prefix).parts
     if "pipx" in parts:
         return Installer.PIPX
-    return Installer.UV if "uv" in parts else Installer.PIP
+    # `uvx` has its environments in uv's cache, in a folder such as `archive-v0`.
+    if (Path(sys.prefix) / UV_RECEIPT).is_file() or any(part.startswith("archive-v") for part in parts):
+        return Installer.UV
+    try:
+        installed_by = metadata.distribution(PACKAGE).read_text("INSTALLER") or ""
+    except metadata.PackageNotFoundError:
+        return Installer.PIP
+    # An environment of uv has no pip in it.
+    return Installer.UV_PIP if installed_by.strip() == "uv" else Installer.PIP
 
 
 def is_in_compose() -> bool:
@@ -123,13 +136,32 @@ def command_to_add(extra: str) -> str:
         case Installer.PIPX:
             return f"pipx inject {PACKAGE} '{PACKAGE}[{extra}]'"
         case Installer.UV:
-            return f"uv tool install '{PACKAGE}[{extra}]'"
+            # uv removes the libraries of features that the command does not name.
+            extras = ",".join(sorted({extra, *_extras_of_tool()}))
+            return f"uv tool install '{PACKAGE}[{extras}]'"
+        case Installer.UV_PIP:
+            return f"uv pip install -p {shlex.quote(sys.prefix)} '{PACKAGE}[{extra}]'"
         case Installer.PIP:
             return f"pip install '{PACKAGE}[{extra}]'"
         case Installer.COMPOSE:
             # For messengers only: `andy voice` has its own advice. Each image that this Compose file builds
             # has the libraries of all messengers, so one that lacks them is replaced by a new build.
             return "docker compose up -d --build"
+
+
+def _extras_of_tool() -> list[str]:
+    """Return the optional features that Andy was installed with by `uv tool`; none without its record."""
+    try:
+        tool = tomllib.loads((Path(sys.prefix) / UV_RECEIPT).read_text(encoding="utf-8"))["tool"]
+        extras = [
+            extra
+            for requirement in tool["requirements"]
+            if requirement["name"] == PACKAGE
+            for extra in requirement.get("extras", ())
+        ]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return []
+    return [str(extra) for extra in extras]
 
 
 def command_to_remove() -> str:
@@ -141,6 +173,8 @@ def command_to_remove() -> str:
             return f"pipx uninstall {PACKAGE}"
         case Installer.UV:
             return f"uv tool uninstall {PACKAGE}"
+        case Installer.UV_PIP:
+            return f"uv pip uninstall -p {shlex.quote(sys.prefix)} {PACKAGE}"
         case Installer.PIP:
             return f"pip uninstall {PACKAGE}"
         case Installer.COMPOSE:

@@ -129,13 +129,16 @@ def _check_address(address: str) -> None:
         return
     try:
         parts = urlsplit(address)
-        is_web = parts.scheme in ("http", "https") and bool(parts.hostname)
+        # Line breaks are in no part: `urlsplit` drops them. Port 0 is none, and a bad one is a `ValueError`.
+        is_web = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_web = is_web and address.isprintable() and " " not in parts.netloc
     except ValueError:
         is_web = False
     if not is_web:
         raise CalendarRefused(
             "address",
-            "A calendar's address begins with https:// or http://; webcal:// is https:// in other words.",
+            "A calendar's address begins with https:// or http:// and a host such as example.com;"
+            " webcal:// is https:// in other words.",
         )
     if parts.username or parts.password:
         raise CalendarRefused(

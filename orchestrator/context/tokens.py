@@ -227,14 +227,16 @@ class TokenCalibration:
 
         Turns of the last `USAGE_DELAY_MS` wait for the next call: their usage may not be complete yet.
         """
-        until_ms = self._clock.now_ms() - USAGE_DELAY_MS
-        since_ms = self._learned_to_ms
+        now_ms = self._clock.now_ms()
+        until_ms = now_ms - USAGE_DELAY_MS
+        # A clock that was set back begins anew, instead of waiting until it is where it was.
+        since_ms = min(self._learned_to_ms, now_ms)
         plain_answers = await self._database.read(
             lambda tx: usage.plain_answers(tx, since_ms=since_ms, until_ms=until_ms)
         )
         if plain_answers:
             await asyncio.to_thread(self._learn_from, plain_answers)
-        self._learned_to_ms = max(self._learned_to_ms, until_ms)
+        self._learned_to_ms = max(since_ms, until_ms)
 
     def _learn_from(self, plain_answers: Sequence[usage.PlainAnswer]) -> None:
         """Adjust the factors of models by answers whose texts and numbers of tokens are known. Blocks."""

@@ -111,12 +111,12 @@ def _files_of(chosen: Mapping[str, Path]) -> Iterator[_SkillFile]:
                 continue
             if path.is_symlink() or not path.is_file():
                 continue
-            content = path.read_bytes()
             files += 1
-            size += len(content)
+            # Checked before the file is read: it may be larger than the memory.
+            size += path.stat().st_size
             if files > MAX_FILES or size > MAX_BYTES:
                 raise OSError(f"the skills are above {MAX_FILES} files or {MAX_BYTES:,} bytes, at {path}")
-            yield _SkillFile(place=f"skills/{name}/{inside.as_posix()}", content=content)
+            yield _SkillFile(place=f"skills/{name}/{inside.as_posix()}", content=path.read_bytes())
 
 
 def _write_plugin(folder: Path, files: list[_SkillFile]) -> Path:

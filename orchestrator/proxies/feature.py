@@ -378,7 +378,8 @@ class ContainerProxies:
     ) -> None:
         """Record that a turn is to stop, because a service that the owner added refuses it for good.
 
-        The owner is notified at most once a day for each service and kind of error. For a run without a turn, that is all.
+        The owner is notified at most once a day for each service and kind of error. For a run without a
+        turn, that is all.
         `error` is the lasting error that the service's answer, `answered`, stands for. No other turn is
         stopped, because a container could have provoked the refusal.
         """

@@ -7,7 +7,7 @@ from typing import TypedDict
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_minute
-from orchestrator.base.tables import short
+from orchestrator.base.tables import counted, short
 from orchestrator.domain.errors import BadRequest
 from orchestrator.store.database import Tx
 from orchestrator.store.groups import groups
@@ -182,7 +182,7 @@ def when(notice: NoticeView) -> str:
         return f"turn {notice['told_now_in_turn']} has it"
     match notice["deliver_at"]:
         case "after_n_turns" if notice["turns_remaining"]:
-            return f"{notice['turns_remaining']} turns of the chat from now"
+            return f"{counted(notice['turns_remaining'], 'turn')} of the chat from now"
         case "after_tool":
             return f"after the next call of {notice['tool_name'] or 'any tool'}"
         case "on_condition":

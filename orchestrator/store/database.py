@@ -234,7 +234,8 @@ class Database:
         """Give the block a transaction: all of its changes are committed, or none after an exception or
         cancellation.
 
-        A cancellation that comes during the commit is raised after it: the changes are stored then.
+        A cancellation that comes during the commit is raised after it: the changes are stored then, unless
+        the commit fails.
 
         Raises:
             StoreError: the database cannot be written or is damaged.
@@ -312,15 +313,18 @@ class Database:
 async def _run_to_end(work: Coroutine[Any, Any, None], *, name: str) -> None:
     """Run `work` as a task called `name` and wait for its end, even when cancelled meanwhile.
 
-    Only then may the caller release the lock of the database. A cancellation is raised afterwards.
+    Only then may the caller release the lock of the database. A cancellation is raised afterwards, also if
+    `work` failed; without one, the error of `work` is raised.
     """
     import asyncio
 
     task = asyncio.create_task(work, name=name)
     try:
         await _wait_until_done(task)
-    finally:
-        task.result()  # raises the error of `work`, if it has one
+    except asyncio.CancelledError as cancellation:
+        # An error in its place would let a caller go on that tries again after errors.
+        raise cancellation from task.exception()
+    task.result()  # raises the error of `work`, if it has one
 
 
 async def _wait_until_done(job: Future[Any]) -> None:

@@ -11,6 +11,8 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from orchestrator.domain.errors import StoreCorrupt
+from orchestrator.store.access import web_sessions
 from orchestrator.web.console.app import find_pages
 from orchestrator.web.console.page import TEMPLATES
 from tests.support.console_browser import console_browser
@@ -157,3 +159,14 @@ async def test_a_refused_message_leaves_no_file_and_is_refused_in_the_language_o
             answer = await browser.post("/console/chats/family/say", data=fields, files=file)
             assert (answer.status_code, reason in answer.text) == (status, True), answer.text[-3000:]
     assert list(home.glob("groups/family/attachments/plan*")) == []
+
+
+async def test_a_database_that_cannot_be_read_is_said_on_a_page(browser, monkeypatch):
+    def fail(*_: object, **__: object) -> None:
+        raise StoreCorrupt
+
+    monkeypatch.setattr(web_sessions, "find", fail)
+    answer = await browser.get("/console/now")
+    assert (answer.status_code, answer.headers["content-type"]) == (503, "text/html; charset=utf-8")
+    assert "content-security-policy" in answer.headers
+    assert "Andy cannot do that right now." in answer.text

@@ -508,6 +508,31 @@ async def test_cancelled_again_while_it_rolls_back_it_lets_nobody_in_before(data
     assert await names_in(database) == ["b"]
 
 
+async def test_cancelled_during_a_commit_that_fails_it_is_cancelled(database, monkeypatch):
+    committing, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def commit():
+        committing.set()
+        await goes_on.wait()
+        raise sqlite3.OperationalError("database or disk is full")
+
+    async def work():
+        async with database.transaction() as tx:
+            await add_chat(tx, "a")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(database, "_commit", commit)
+        task = asyncio.create_task(work())
+        await committing.wait()
+        task.cancel()
+        await asyncio.wait([task], timeout=0)
+        goes_on.set()
+        await asyncio.wait([task])
+
+    assert task.cancelled()
+    assert await names_in(database) == []
+
+
 async def test_cancelled_while_a_statement_runs_nothing_stays_open(database):
     for steps in range(12):
 

@@ -45,6 +45,8 @@ class Served:
     port: int
     internet: SmallInternet
     allowed: set[NetworkTarget]
+    asks: bool
+    tokens: set[str] = field(default_factory=lambda: {TOKEN, OTHER_TOKEN})
     events: list[AuditEvent] = field(default_factory=list)
     noted: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -107,10 +109,11 @@ async def serving(
         port=listener.getsockname()[1],
         internet=internet,
         allowed={parse_target(text) for text in allowed or ("good.example:443", "good.example:22")},
+        asks=approve is not None,
     )
 
     async def identify(token: str) -> EgressCaller | None:
-        if token not in {TOKEN, OTHER_TOKEN}:
+        if token not in served.tokens:
             return None
         run, folder = ("r", "family") if token == TOKEN else ("s", "work")
         return EgressCaller(
@@ -118,7 +121,7 @@ async def serving(
             folder=Folder(folder),
             turn_id=TurnId(1),
             allowed=frozenset(served.allowed),
-            asks=approve is not None,
+            asks=served.asks,
         )
 
     proxy = EgressProxy(
@@ -709,6 +712,30 @@ def test_every_byte_of_a_real_client_goes_out(certificates: Certificates, kind: 
     hellos = LaterHellos(parse_target("good.example:443"), first)
     later = b"".join(hellos.feed(bytes([byte])) for byte in reader.later_bytes)
     assert reader.hello_bytes + later == sent
+
+
+@pytest.mark.parametrize(("change", "status"), [("the run ends", 407), ("the group goes offline", 403)])
+async def test_what_changes_while_the_owner_is_asked_counts(change: str, status: int) -> None:
+    async def approve(caller: EgressCaller, target: NetworkTarget) -> str | None:
+        if change == "the run ends":
+            served.tokens.discard(TOKEN)
+        else:
+            served.asks = False
+        return None
+
+    async with serving(approve=approve) as served:
+        assert await served.status("good.example:8443") == status
+        assert [one.kind for one in await served.until_noted()] == ["egress.refused"]
+
+
+async def test_a_place_that_was_listed_while_the_owner_was_asked_is_reached() -> None:
+    async def approve(caller: EgressCaller, target: NetworkTarget) -> str | None:
+        served.allowed.add(target)
+        served.asks = False
+        return None
+
+    async with serving(approve=approve) as served:
+        assert await served.status("good.example:8443") == 200
 
 
 async def test_what_the_owner_has_allowed_is_one_host_as_well(certificates: Certificates) -> None:

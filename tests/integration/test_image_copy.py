@@ -23,6 +23,7 @@ class Engine(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
     loaded = b""
     has_it = True
+    said = b'{"stream": "no space left"}'
 
 
 class EngineRequest(http.server.BaseHTTPRequestHandler):
@@ -35,7 +36,7 @@ class EngineRequest(http.server.BaseHTTPRequestHandler):
             self.rfile.readline()
         self.rfile.readline()
         self.server.loaded = data
-        self._answer(200, b'{"stream": "no space left"}')
+        self._answer(200, self.server.said)
 
     def do_GET(self) -> None:
         assert self.path == "/images/sha256:new/json"
@@ -110,3 +111,12 @@ def test_an_engine_that_has_not_the_image_afterwards_is_told(engine, archive, ca
     engine.has_it = False
     assert image_copy.main(["load", address, "sha256:new", hashes_of(data)]) == 1
     assert "did not load it" in capsys.readouterr().out
+
+
+def test_a_reason_of_several_lines_is_one_line_of_the_log(engine, archive, capsys):
+    address, data = archive
+    engine.has_it = False
+    engine.said = b'{"status":"Loading"}\r\n{"error":"no space left"}\r\n\xe2\x80\xa8block n1 x'
+    assert image_copy.main(["load", address, "sha256:new", hashes_of(data)]) == 1
+    (failed,) = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("block n1 ")]
+    assert failed.endswith('{"status":"Loading"} {"error":"no space left"} block n1 x')

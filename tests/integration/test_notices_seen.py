@@ -82,6 +82,14 @@ def test_notices_are_listed_shown_and_cancelled_with_andy_down(andy: AndyProcess
     assert [row["id"] for row in andy.listed("notices", "list", "main")] == [1]
 
 
+async def test_one_turn_more_is_one_turn(home: NoticeHarness) -> None:
+    async with home.harness.database.transaction() as tx:
+        waiting = replace(NOTE, folder=Folder("family"), deliver_at="after_n_turns", turns_remaining=1)
+        await notices.add(tx, waiting, now_ms=0)
+        (row,) = await notice_reports.every(tx, "family", with_ended=False, limit=1)
+    assert notice_reports.when(row) == "1 turn of the chat from now"
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from agent_runner.wire.mailbox import Reply
+from orchestrator.backup import retention_job
 from orchestrator.backup.retention_job import BATCH, Retention, YearArchive
 from orchestrator.domain.dashboard import BoardTaskStatus, Deadline, NotificationStatus
 from orchestrator.domain.values import ChatJid, Folder
@@ -159,6 +162,28 @@ async def test_nothing_leaves_while_the_archive_cannot_be_written(
     in_the_way = await home.harness.database.path()
     assert await keeping(home.harness, in_the_way).sweep() == {}
     assert len(await ids(home.harness, "notifications")) == 4
+
+
+async def test_the_name_of_a_new_file_is_stored_before_rows_leave_also_after_a_failure(
+    home: DashboardHarness, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await furnish(home)
+    home.clock.pass_ms(YEAR * DAY_MS)
+    sync = retention_job._sync
+    synced: list[Path] = []
+
+    def fail(directory: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(directory))
+
+    def note(directory: Path) -> None:
+        sync(directory)
+        synced.append(directory)
+
+    monkeypatch.setattr(retention_job, "_sync", fail)
+    assert await keeping(home.harness, directory).sweep() == {}
+    monkeypatch.setattr(retention_job, "_sync", note)
+    assert await keeping(home.harness, directory).sweep()
+    assert synced[0] == directory
 
 
 async def test_many_rows_leave_in_batches(home: DashboardHarness, directory: Path) -> None:

@@ -8,6 +8,7 @@ import re
 import stat
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any, cast
 
@@ -119,6 +120,19 @@ def test_skills_that_are_too_large_are_refused(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(skills, "MAX_BYTES", 10)
     with pytest.raises(OSError, match="above"):
         skills.make_plugin(tmp_path, "family", None, is_in_use=False)
+
+
+def test_a_file_that_is_too_large_is_not_read_whole(tmp_path: Path) -> None:
+    own = a_skill(tmp_path, "garden")
+    with (own / "model.bin").open("wb") as file:
+        file.truncate(skills.MAX_BYTES * 20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(OSError, match=r"at .*model\.bin"):
+            skills.make_plugin(tmp_path, "family", ("garden",), is_in_use=False)
+        assert tracemalloc.get_traced_memory()[1] < skills.MAX_BYTES * 3
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("name", SHIPPED)

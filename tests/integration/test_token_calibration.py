@@ -118,3 +118,18 @@ async def test_each_answered_turn_has_it_look_at_those_before(
         await until(has_learned, "a lesson")
     finally:
         following.cancel()
+
+
+async def test_a_clock_that_was_ahead_and_is_set_right_teaches_on(
+    harness: StoreHarness, lessons: TokenCalibration, factors: TokenFactors
+):
+    harness.clock.wall_ms += 31_536_000_000
+    await lessons.learn()
+    harness.clock.wall_ms -= 31_536_000_000
+    await lessons.learn()
+
+    await answered(harness, 1_400)
+    harness.clock.wall_ms += 10_000
+    await lessons.learn()
+
+    assert factors.of("opus") > START_FACTOR

@@ -23,6 +23,8 @@ def transcript(tmp_path: Path) -> Path:
         {"type": "user", "message": {"content": [{"type": "tool_result", "content": "42"}]}},
         {"type": "assistant", "message": {"content": [{"type": "text", "text": "x" * 2500}]}},
         {"type": "system", "content": "noise"},
+        {"type": "user", "message": "of another form"},
+        {"type": "assistant", "message": [1]},
     ]
     path.write_text("\n".join([*map(json.dumps, lines), '{"type": "user", "mess', "[1]"]))
     return path

@@ -114,3 +114,19 @@ def test_a_system_without_any_fence_is_named(monkeypatch: pytest.MonkeyPatch) ->
     assert fence.restrict_process(readable=[], library="json") == [
         "this system has no filter of system calls that Andy knows"
     ]
+
+
+def test_a_limit_of_the_machine_that_is_stricter_stays() -> None:
+    program = (
+        "import os, resource\n"
+        "from orchestrator.channels.voice import fence\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (fence.MEMORY_BYTES // 2,) * 2)\n"
+        "if os.getuid() == 0:\n"
+        "    os.setresuid(65534, 65534, 65534)\n"
+        "fence.limit_resources(cpu_seconds=100)\n"
+        "print(*resource.getrlimit(resource.RLIMIT_AS), *resource.getrlimit(resource.RLIMIT_CPU))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    stricter = fence.MEMORY_BYTES // 2
+    assert done.stdout.split() == [str(stricter), str(stricter), "100", "100"], done.stderr

@@ -52,7 +52,7 @@ def archive(transcript: Path, conversations: Path, *, assistant: str, now: datet
 def read_transcript(transcript: Path) -> Iterator[TranscriptMessage]:
     """Yield the texts of people and assistant in a transcript of the CLI, in order.
 
-    A transcript has a JSON object on each line; other lines are skipped.
+    A transcript has a JSON object on each line; other lines are skipped, and messages of another form.
     """
     with transcript.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:

@@ -368,7 +368,7 @@ def _cuts(text: str) -> Iterator[tuple[str, str]]:
             # list has a time, so a verb of lists after a time is part of a reminder's text.
             continue
         # `우유 추가하고 …` becomes `우유 추가해줘`: a noun that `하다` makes a verb (`noun_verb`) gets
-        # `해줘`, also if it has its `해` already; any other verb gets `줘`.
+        # `해줘`, in place of a `해` that it ends with; any other verb gets `줘`.
         verb = wording.without_ending("stem", joined["verb"])
         ending = "해줘" if PATTERNS["noun_verb"].fullmatch(verb) else "줘"
         yield text[: joined.start()] + verb.removesuffix("해") + ending, text[joined.end() :].strip()

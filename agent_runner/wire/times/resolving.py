@@ -181,16 +181,26 @@ def _after_midnight(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Ch
         case Instant() if parts.day is None and parts.weekday is None:
             return (first,)
         case Instant():
-            return (first, replace(first, at=first.at + timedelta(days=1)))
+            return (first, _day_later(first.at, at_start, now, policy))
         case Recurrence():
             return (first,)
         # `tonight at 12pm` contradicts itself.
         case TimeRefusal(reason=Reason.PAST, at=datetime() as past) if (
             past.date() == now.date() and clock.half in (None, Half.NIGHT)
         ):
-            return (Instant(at=past + timedelta(days=1)),)
+            return (_day_later(past, at_start, now, policy),)
         case _:
             return ()
+
+
+def _day_later(at: datetime, parts: Parts, now: datetime, policy: TimePolicy) -> Instant:
+    """Return the moment a day after `at` at the time of day of `parts`, which `at` was read from."""
+    clock = _clock(parts, policy)
+    # `at` itself shows another time of day if the clocks skip that one. With an offset from UTC, it is the
+    # one in the zone of `now`, and that of `parts` is not.
+    has_offset = parts.clock is not None and parts.clock.offset is not None
+    time_of_day = at.time() if has_offset or clock is None else clock
+    return _in_zone(datetime.combine(at.date() + timedelta(days=1), time_of_day), now)
 
 
 def _check_bounds(result: Reading, at: datetime, now: datetime, policy: TimePolicy) -> None:

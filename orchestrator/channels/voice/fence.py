@@ -113,8 +113,8 @@ def _restricted_calls() -> tuple[_RestrictedCall, ...]:
 def limit_resources(*, cpu_seconds: int) -> None:
     """Limit the memory and processor time of this process, and forbid it to write files and dump core.
 
-    The limits cannot be raised again. A process that uses more than `cpu_seconds` of processor time is
-    killed.
+    The limits cannot be raised again; those of the machine that are stricter stay. A process that uses more
+    than `cpu_seconds` of processor time is killed.
     """
     for limit, value in (
         (resource.RLIMIT_AS, MEMORY_BYTES),
@@ -122,7 +122,9 @@ def limit_resources(*, cpu_seconds: int) -> None:
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
     ):
-        resource.setrlimit(limit, (value, value))
+        _, most = resource.getrlimit(limit)
+        lowest = value if most == resource.RLIM_INFINITY else min(value, most)
+        resource.setrlimit(limit, (lowest, lowest))
 
 
 def restrict_process(*, readable: Iterable[str], library: str) -> list[str]:

@@ -266,7 +266,7 @@ class EgressProxy:
             if await self._keep_pace(f"run {caller.run_id}"):
                 # There was a wait, in which what the run may reach can have changed.
                 caller = self._check_caller(await self._identify(request.token), peer)
-            await self._check_target(caller, target)
+            caller = await self._check_target(caller, request, peer)
             with _count_one_more(self._connections_by_group, caller.folder):
                 outside = await self._connect(target, caller.folder)
                 await self._carry_bytes(caller, request, (reader, writer), outside)
@@ -309,19 +309,30 @@ class EgressProxy:
             raise BadHead(407, "this token belongs to another container")
         return caller
 
-    async def _check_target(self, caller: EgressCaller, target: NetworkTarget) -> None:
-        """Check that a target is on the group's list, or else ask the owner and wait for the decision.
+    async def _check_target(self, caller: EgressCaller, request: Connect, peer: str) -> EgressCaller:
+        """Check that a request's target is on the group's list, or else ask the owner and wait for the
+        decision.
 
-        Raises `EgressUnreachable` if the target is not allowed, or the group has too many connections open.
+        Return `caller`, or after such a wait the same run with what it may reach now. `peer` is the address
+        of its container.
+
+        Raises:
+            EgressUnreachable: the target is not allowed, or the group has too many connections open.
+            BadHead: the run has ended meanwhile.
         """
+        target = request.target
         if target not in caller.allowed:
             reason: str | None = "it is not on the list of this group"
             if caller.asks and self._approve is not None:
                 reason = await self._approve(caller, target)
             if reason is not None:
                 raise EgressUnreachable(reason)
+            caller = self._check_caller(await self._identify(request.token), peer)
+            if not caller.asks and target not in caller.allowed:
+                raise EgressUnreachable("it is no longer allowed to this group")
         if self._connections_by_group[caller.folder] >= self._limits.connections_a_group:
             raise EgressUnreachable("this group has too many connections open")
+        return caller
 
     async def _connect(self, target: NetworkTarget, folder: Folder) -> EgressConnection:
         """Connect to a target, within the limit of time, and return the connection, which the caller closes.

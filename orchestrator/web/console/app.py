@@ -23,7 +23,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from orchestrator.domain.errors import AndyError, BadRequest
+from orchestrator.domain.errors import AndyError, BadRequest, StoreError
 from orchestrator.web.bodies import BadBody
 from orchestrator.web.connections import mark_admitted
 from orchestrator.web.console import needs
@@ -484,7 +484,11 @@ class _Routes:
         shows what has changed.
         """
         status = status_of(error)
-        signed_in = await self._session_of(request)
+        try:
+            signed_in = await self._session_of(request)
+        except StoreError:
+            # This may be the fault itself. The page is then as for a browser that is not signed in.
+            signed_in = None
         view = View(self._console, request, page=None, signed_in=signed_in)
         # The number of things that wait for the owner, which the navigation of the page shows. After a fault
         # it is not counted, because that might fail too.

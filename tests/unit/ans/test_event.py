@@ -151,6 +151,14 @@ def test_what_is_no_event_is_refused(missing):
         NoticeEvent.from_dict(fields)
 
 
+@pytest.mark.parametrize("timestamp", ["9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+05:00"])
+def test_a_time_that_is_beyond_the_calendar_in_utc_is_of_no_event(timestamp):
+    fields = NoticeEvent(type="a.b", source="s").to_dict()
+
+    with pytest.raises(ValueError, match="this is no event"):
+        NoticeEvent.from_dict({**fields, "timestamp": timestamp})
+
+
 def test_a_payload_is_plain_json_of_a_bounded_size():
     """N-1."""
     nested: list[Any] = []

@@ -636,3 +636,30 @@ def test_no_text_raises_and_what_is_read_lies_ahead(text: str, now: datetime) ->
         assert timedelta(0) < found.at - now < timedelta(days=3700) or found.at.timestamp() > now.timestamp()
     for edge in (times.leading(text), times.trailing(text)):
         assert edge is None or 0 <= edge.start < edge.end <= len(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "choices"),
+    [
+        ("4월 29일 밤 12시", [("2027-04-29 00:00", Shift.NONE), ("2027-04-30 01:00", Shift.SKIPPED)]),
+        ("4월 30일 밤 12시", [("2027-04-30 01:00", Shift.SKIPPED), ("2027-05-01 00:00", Shift.NONE)]),
+        ("4월 29일 밤 12시 반", [("2027-04-29 00:30", Shift.NONE), ("2027-04-30 01:30", Shift.SKIPPED)]),
+    ],
+)
+def test_a_midnight_that_the_clocks_skip_is_offered_as_it_is_read(
+    text: str, choices: list[tuple[str, Shift]]
+) -> None:
+    """In Cairo, summer time begins at midnight."""
+    found = read(text, datetime(2027, 4, 20, 9, tzinfo=ZoneInfo("Africa/Cairo")))
+    assert isinstance(found, TimeRefusal)
+    instants = [choice for choice in found.choices if isinstance(choice, Instant)]
+    assert [(f"{instant.at:%Y-%m-%d %H:%M}", instant.shift) for instant in instants] == choices
+
+
+@pytest.mark.parametrize(
+    ("day", "expected"), [(29, ("2027-04-30 01:00", Shift.SKIPPED)), (30, ("2027-05-01 00:00", Shift.NONE))]
+)
+def test_the_next_midnight_that_the_clocks_skip_is_moved_on(day: int, expected: tuple[str, Shift]) -> None:
+    found = moment(f"2027년 4월 {day}일 밤 12시", datetime(2027, 4, day, 9, tzinfo=ZoneInfo("Africa/Cairo")))
+    assert isinstance(found, Instant)
+    assert (f"{found.at:%Y-%m-%d %H:%M}", found.shift) == expected
