@@ -290,7 +290,7 @@ async def connection_status(home: Home, channel: ChannelDescription) -> dict[str
     account = await asyncio.to_thread(channel.account, home.root)
     reports = await _reported_states(home)
     is_running = reports is not None
-    reported = reports.get(channel.name) if reports is not None else None
+    reported: dict[str, Any] | None = (reports or {}).get(channel.name)
     fields = stored.model_dump() | {"is_running": is_running, "account": account}
     if reported is not None:
         return fields | reported

@@ -232,7 +232,7 @@ def _extensible_text(value: object) -> str:
 
 def _is_plain(part: dict[str, Any]) -> bool:
     """Return whether a part of an extensible text is plain text, as is one without a type."""
-    return part.get("mimetype", "text/plain") == "text/plain"
+    return bool(part.get("mimetype", "text/plain") == "text/plain")
 
 
 def replacement_of(event: dict[str, Any]) -> str:
