@@ -37,7 +37,7 @@ import logging
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -84,10 +84,12 @@ A process that the agent left behind may hold them open.
 """
 GRACE_SECONDS = 2.0
 """Seconds that the runner may take to end after the container got SIGTERM; then it is killed."""
-STALE_PAUSES_SECONDS = (0.0, 0.1, 0.3, *[1.0] * 27)
-"""Seconds to wait before each search for changed files. Another search follows one of whose files was changed
-while it was sent; if that happens after the last search, too, the files cannot be sent.
+REQUEST_PAUSES_SECONDS = (0.0, 0.1, 0.3, *[1.0] * 27)
+"""Seconds to wait before each search for a changed file that a request names. Another search follows if the
+file was changed while it was sent; if that happens after the last search, too, it cannot be sent.
 """
+STALE_PAUSES_SECONDS = (*REQUEST_PAUSES_SECONDS, *[5.0] * 54)
+"""Likewise for all changed files, for five minutes: without them, the turn fails."""
 REPLACED_FILE_ERRORS = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EACCES}
 )
@@ -581,12 +583,16 @@ class Carrier:
                 self._change_state(CarrierEvent.STORED)
 
     async def _send_changes(
-        self, link: HostLink, n: int, find_changes: Callable[[], dict[str, Changes]]
+        self,
+        link: HostLink,
+        n: int,
+        find_changes: Callable[[], dict[str, Changes]],
+        pauses_seconds: Sequence[float] = STALE_PAUSES_SECONDS,
     ) -> None:
         """Have the host store the changes that `find_changes` returns, and wait for its answer.
 
         `find_changes` blocks and returns the changes by target. If a file changes while it is sent, the
-        changes are found and sent again, after the pauses in `STALE_PAUSES_SECONDS`. `n` is the number of the
+        changes are found and sent again, after the pauses in `pauses_seconds`. `n` is the number of the
         frame that ends the turn, with which the changes take effect; 0 for changes outside of a turn, or for
         a request, which take effect at once. With 0, nothing is sent if nothing has changed.
 
@@ -597,7 +603,7 @@ class Carrier:
             OSError: a file cannot be read.
         """
         async with self._staging:
-            for pause_seconds in STALE_PAUSES_SECONDS:
+            for pause_seconds in pauses_seconds:
                 await asyncio.sleep(pause_seconds)
                 changed = await asyncio.to_thread(find_changes)
                 if not changed and n == 0:
@@ -667,7 +673,7 @@ class Carrier:
                     await self._wait_until_output_sent(link)
                     find_changes = partial(self._trees.file_changes, "/workspace/group", path)
                     with suppress(StaleFile):
-                        await self._send_changes(link, n=0, find_changes=find_changes)
+                        await self._send_changes(link, 0, find_changes, REQUEST_PAUSES_SECONDS)
                 # Before it is sent: the host may confirm it at once.
                 link.requests_sent[box, name] = version
                 await link.connection.send("request", request, box=box, name=name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import stat
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
@@ -244,7 +245,8 @@ class Import:
         """Write the notes of `foreign_group` that are new or have changed, and return their paths.
 
         A dry run writes no file, but returns the paths; its `tx` is that of a copy of the database.
-        `leave_out` is called with a text for each note that cannot be written, or comes beside another.
+        `leave_out` is called with a text for each note that cannot be written, or comes beside another. An
+        equal note that the group had before is its own: it is not returned, and no later import replaces it.
         """
         added = []
         for note in foreign_group.notes:
@@ -255,7 +257,10 @@ class Import:
             earlier_digest = await message_history.import_value(tx, key)
             if earlier_digest == digest:
                 continue
-            path = self._free_path(group, note, {digest, earlier_digest or digest})
+            digests = self._digests(group, note)
+            if earlier_digest is None and digest in digests.values():
+                continue
+            path = _free_path(digests, {digest, earlier_digest})
             try:
                 if path is None:
                     raise FileExistsError(None, f"it and the one beside it, {self._beside(note)}, stay")
@@ -270,23 +275,26 @@ class Import:
             await message_history.set_import_value(tx, key, digest)
         return added
 
-    def _free_path(self, group: Group, note: ForeignNote, replaced: Collection[str]) -> str | None:
-        """Return the path in the group's folder at which a note may be written.
-
-        That is its own path or, if the group has another note there, the one beside it. A note that has one
-        of the digests `replaced` is replaced. None if there are other notes at both paths.
-        """
-        digests = {
-            path: _digest(self.home.groups, group.folder, path) for path in (note.path, self._beside(note))
-        }
-        same = [path for path, digest in digests.items() if digest in replaced]
-        free = [path for path, digest in digests.items() if digest is None]
-        return next(iter(same + free), None)
+    def _digests(self, group: Group, note: ForeignNote) -> dict[str, str | None]:
+        """Return the digests (`_digest`) of the files at a note's own path and at the one beside it."""
+        paths = (note.path, self._beside(note))
+        return {path: _digest(self.home.groups, group.folder, path) for path in paths}
 
     def _beside(self, note: ForeignNote) -> str:
         """Return the path for a note whose own path is taken, such as `a.from-nanobot.md` for `a.md`."""
         path = PurePosixPath(note.path)
         return str(path.with_name(f"{path.stem}.from-{self.foreign.program}{path.suffix}"))
+
+
+def _free_path(digests: Mapping[str, str | None], replaced: Collection[str | None]) -> str | None:
+    """Return the path in a group's folder at which a note may be written, the first of `digests` that fits.
+
+    A note that has one of the digests `replaced` is replaced; else the path has to be free (None in
+    `digests`). None if there are other notes at all of them.
+    """
+    same = [path for path, digest in digests.items() if digest is not None and digest in replaced]
+    free = [path for path, digest in digests.items() if digest is None]
+    return next(iter(same + free), None)
 
 
 def _address(group: ForeignGroup) -> str:
@@ -367,7 +375,7 @@ def _write_note(root: Path, folder: str, path: str, body: bytes) -> None:
     """Write a note in a group's folder without following links, and make the folder's owner its owner.
 
     `root` has the groups' folders, `folder` is the group's, and `path` is the note's path in it. Missing
-    folders are created. A file at that path is replaced.
+    folders are created. A file at that path is replaced, whole or not at all.
 
     Raises:
         OSError: it cannot be written.
@@ -377,17 +385,19 @@ def _write_note(root: Path, folder: str, path: str, body: bytes) -> None:
         directory = stack.enter_context(opened(root))
         for part in (folder, *folders):
             directory = stack.enter_context(inner(directory, part, makes=True))
-        # An agent may have put a link or a pipe at this path. The link is not followed (O_NOFOLLOW), and the
-        # pipe does not hold up the import (O_NONBLOCK).
-        descriptor = os.open(
-            name,
-            os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_TRUNC,
-            0o644,
-            dir_fd=directory,
-        )
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(body)
-            give_to_owner_of(directory, file.fileno())
+        # Written whole under a temporary name: a note of an earlier import that an end of the host or a full
+        # disk left in part would be taken for one that was changed here.
+        partial = f".{secrets.token_hex(8)}.partial"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        descriptor = os.open(partial, flags, 0o644, dir_fd=directory)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(body)
+                give_to_owner_of(directory, file.fileno())
+            os.rename(partial, name, src_dir_fd=directory, dst_dir_fd=directory)
+        except BaseException:
+            os.unlink(partial, dir_fd=directory)
+            raise
 
 
 def summary_lines(row: Mapping[str, Any]) -> list[str]:

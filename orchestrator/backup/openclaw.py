@@ -5,8 +5,6 @@ Older versions have files only; newer ones have the jobs, and then also the conv
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import sqlite3
 from collections.abc import Mapping
@@ -36,6 +34,7 @@ from orchestrator.backup.session_homes import (
     object_of,
     part_of,
     task_of,
+    with_id,
     words_of,
 )
 from orchestrator.domain.errors import BackupError
@@ -362,9 +361,9 @@ def _add_jobs(reading: _OpenClaw, scratch: Path) -> None:
     Raises:
         BackupError: the file of jobs is of an unknown version.
     """
+    jobs = {text(job, "id"): job for job in jobs_of(reading.root, JOBS)}
     # If a job is in both, that of the database is used: newer versions change it there.
-    every_job = [*jobs_of(reading.root, JOBS), *_jobs_in_database(reading, scratch)]
-    jobs = {text(job, "id"): job for job in map(_with_id, every_job)}
+    jobs.update({text(job, "id"): job for job in _jobs_in_database(reading, scratch)})
     for name, job in list(jobs.items())[:MAX_TASKS]:
         payload = part_of(job, "payload")
         if payload.get("kind") == "heartbeat" or text(job, "declarationKey").startswith(UPKEEP_JOBS):
@@ -377,14 +376,6 @@ def _add_jobs(reading: _OpenClaw, scratch: Path) -> None:
             )
         else:
             _job_group(reading, job).tasks.append(task_of(job))
-
-
-def _with_id(job: dict[str, Any]) -> dict[str, Any]:
-    """Return a job unchanged if it has an id, else with one made of its content: the same at each import."""
-    if text(job, "id"):
-        return job
-    digest = hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
-    return {**job, "id": f"without-id-{digest[:8]}"}
 
 
 def _jobs_in_database(reading: _OpenClaw, scratch: Path) -> list[dict[str, Any]]:
@@ -406,7 +397,7 @@ def _jobs_in_database(reading: _OpenClaw, scratch: Path) -> list[dict[str, Any]]
         return []
     if None in jobs:
         reading.foreign.left_out.append(f"{JOBS_DATABASE}: {jobs.count(None)} jobs that cannot be read")
-    return [job for job in jobs if job is not None]
+    return [with_id(job) for job in jobs if job is not None]
 
 
 def _job_group(reading: _OpenClaw, job: Mapping[str, Any]) -> ForeignGroup:

@@ -37,6 +37,17 @@ MAX_JSON_BYTES = 64 * 2**20
 MAX_LINE_BYTES = 2**20
 JOBS_VERSION = 1
 """The version of the file of scheduled jobs that can be read."""
+_JOB_CONTENT = (
+    "agentId",
+    "name",
+    "schedule",
+    "payload",
+    "delivery",
+    "sessionTarget",
+    "trigger",
+    "declarationKey",
+)
+"""The fields that say what a scheduled job does, which no run of it changes."""
 MAIN = "main"
 WORKSPACE = "workspace"
 NOTE_FOLDERS = ("memory",)
@@ -159,7 +170,7 @@ def words_of(content: object) -> str:
 def jobs_of(root: Path, path: str) -> list[dict[str, Any]]:
     """Return the scheduled jobs in the JSON file at `path` below `root`; none if it is missing.
 
-    Entries that are no objects, and those beyond `MAX_TASKS`, are skipped.
+    Entries that are no objects, and those beyond `MAX_TASKS`, are skipped. Each job has an id (`with_id`).
 
     Raises:
         BackupError: the file is of an unknown version.
@@ -170,7 +181,19 @@ def jobs_of(root: Path, path: str) -> list[dict[str, Any]]:
     if not isinstance(store, dict) or store.get("version") != JOBS_VERSION:
         raise BackupError(f"{root / path} is of a version that is not known.")
     jobs = store.get("jobs")
-    return [job for job in (jobs if isinstance(jobs, list) else []) if isinstance(job, dict)][:MAX_TASKS]
+    found = [job for job in (jobs if isinstance(jobs, list) else []) if isinstance(job, dict)]
+    return [with_id(job) for job in found[:MAX_TASKS]]
+
+
+def with_id(job: dict[str, Any]) -> dict[str, Any]:
+    """Return a job unchanged if it has an id, else with one made of what it does: the same at each import.
+
+    What the other program stores of each run of a job, such as `state`, is no part of that.
+    """
+    if text(job, "id"):
+        return job
+    content = json.dumps({name: job.get(name) for name in _JOB_CONTENT}, sort_keys=True)
+    return {**job, "id": f"without-id-{hashlib.sha256(content.encode()).hexdigest()[:8]}"}
 
 
 def task_of(job: Mapping[str, Any]) -> ForeignTask:

@@ -123,6 +123,8 @@ class DeletionSync:
                 return
             # If only deleting the transcripts is tried again, the session and the containers are new already.
             is_ended = self._ended_sessions.get(group.folder) == request_count
+            # The session that has begun since has none of the forgotten texts: its transcript stays.
+            new_session = await sessions.current(tx, group.folder) if is_ended else None
             if not is_ended:
                 await sessions.lose(tx, group.folder)  # the next run begins a new one
                 # The configuration is stored unchanged, but with a new time. Because of that, the group's
@@ -134,7 +136,7 @@ class DeletionSync:
         # Outside a transaction: the agent may have written many transcripts, and other groups need the
         # database meanwhile.
         try:
-            await asyncio.to_thread(transcript.remove_all, self._session_files, group.folder)
+            await asyncio.to_thread(transcript.remove_all, self._session_files, group.folder, new_session)
         except OSError as error:
             log.warning("context.transcript_not_removed", group=group.folder, reason=str(error))
             return

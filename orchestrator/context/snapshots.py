@@ -78,7 +78,8 @@ def surplus(snapshots: Iterable[ContextSnapshot], *, now_ms: int) -> tuple[Conte
     """Return the snapshots to delete, newest first.
 
     The newest 48 stay, the newest of each day (in UTC) for 14 days, and pinned ones. The days are counted
-    back from `now_ms`, or from the earliest time of the newest `WRONG_TIMES` + 1 snapshots if that is before.
+    back from the earliest time of the newest `WRONG_TIMES` + 1 snapshots, or from `now_ms` if that is before.
+    So a group with few new snapshots has its old ones for longer.
     """
     ordered = sorted(snapshots, key=_age_key, reverse=True)
     before_ms = min([now_ms, *(snapshot.at_ms for snapshot in ordered[: WRONG_TIMES + 1])])

@@ -137,17 +137,19 @@ def read(
         return _find_longest(directory_descriptor, f"{session_id}.jsonl", limits)
 
 
-def remove_all(sessions: Path, folder: str) -> None:
-    """Delete the transcripts of all sessions of a group. Blocks; follows no link.
+def remove_all(sessions: Path, folder: str, current_id: str | None = None) -> None:
+    """Delete the transcripts of all sessions of a group but that with the id `current_id`, if it is given.
 
-    `sessions` is `data/sessions`, `folder` the group's folder. Nothing happens if there are none. If a
-    container has put something else in the place of a file or a directory, all others are still deleted.
+    Blocks; follows no link. `sessions` is `data/sessions`, `folder` the group's folder. Nothing happens if
+    there are none. If a container has put something else in the place of a file or a directory, all others
+    are still deleted.
 
     Raises:
         OSError: one cannot be deleted, or the directories that contain them cannot be entered; all others
             were deleted.
     """
     failures: list[OSError] = []
+    remaining = f"{current_id}.jsonl" if current_id is not None else ""
     with ExitStack() as stack:
         try:
             directory_descriptor = stack.enter_context(opened(sessions))
@@ -158,7 +160,7 @@ def remove_all(sessions: Path, folder: str) -> None:
         for project in _names(directory_descriptor):
             try:
                 with inner(directory_descriptor, project) as project_descriptor:
-                    failures += _remove_transcripts(project_descriptor)
+                    failures += _remove_transcripts(project_descriptor, remaining)
             except NotADirectoryError:
                 continue
             except OSError as error:
@@ -167,14 +169,14 @@ def remove_all(sessions: Path, folder: str) -> None:
         raise failures[0]
 
 
-def _remove_transcripts(directory_fd: int) -> list[OSError]:
+def _remove_transcripts(directory_fd: int, remaining: str) -> list[OSError]:
     """Delete the transcripts in an open directory; return the errors of those that could not be deleted.
 
-    A directory is no transcript, whatever its name.
+    The file with the name `remaining` stays. A directory is no transcript, whatever its name.
     """
     failures = []
     for name in _names(directory_fd):
-        if name.endswith(".jsonl"):
+        if name.endswith(".jsonl") and name != remaining:
             try:
                 os.unlink(name, dir_fd=directory_fd)
             except IsADirectoryError:

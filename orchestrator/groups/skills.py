@@ -75,7 +75,7 @@ def make_plugin(home: Path, folder: str, wanted: tuple[str, ...] | None, *, is_i
     No container ever has the owner's own folder. If a skill has changed, there is a new copy. All other
     copies are deleted, unless containers of the group live that may use them (`is_in_use`). `wanted` are the
     names of the skills; None means all. Unknown names are logged and left out. If there are no files to copy,
-    return None; then no copy is the present one, and all are deleted.
+    there is no new copy, and None is returned.
 
     Raises:
         OSError: a skill cannot be read, or the home cannot be written.

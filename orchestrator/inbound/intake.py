@@ -424,7 +424,7 @@ class Intake:
         if message.edits is not None:
             # Some messengers send an edit without what the message quotes: a reply to Andy still calls him.
             text = triggers.without_trigger(message.text, group, name=self._name)
-            await votes.follow_edit(tx, replace(message, text=text), group)
+            await votes.follow_edit(tx, replace(message, text=text))
             with_quote = await _with_quote_of_original(tx, message, message.edits)
             is_request = asker.may_ask and await self._why_ignored(tx, with_quote, group) is None
             edit_result = await amendments.edit(

@@ -85,22 +85,23 @@ async def count(tx: Tx, message: Inbound, group: Group, *, is_text: bool, now_ms
     return CountedVote(poll=poll, message=stored_as, chosen=chosen, is_new=is_new, starts_turn=starts_turn)
 
 
-async def follow_edit(tx: Tx, message: Inbound, group: Group) -> None:
+async def follow_edit(tx: Tx, message: Inbound) -> None:
     """Let a text that was counted as a vote, and that `message` edits, vote for what its new text names.
 
-    If the new text answers the poll no more, the vote is taken back. Nothing happens if the edited text was
-    no vote of its sender, if the poll has ended, or if it asks a question of the dashboard, which the first
-    text has answered. The text of `message` has no call of Andy.
+    If the new text is empty, the vote is taken back; if it names no option, as in `2, thanks!`, the vote
+    stays. Nothing happens if the edited text was no vote of its sender, if the poll has ended, or if it asks
+    a question of the dashboard, which the first text has answered. The text of `message` has no call of Andy.
     """
     assert message.edits is not None
     for voter in await people.addresses_of(tx, message.sender):
-        poll = await polls.of_vote(tx, group.folder, message.edits, voter=voter)
+        poll = await polls.of_vote(tx, message.chat_jid, message.edits, voter=voter)
         if poll is None or poll.ended_ms is not None or poll.board_question is not None:
             continue
         vote = await polls.vote_of(tx, poll, voter)
         assert vote is not None
-        chosen = poll_rules.answer_in(message.text, poll) or ()
-        await polls.put_vote(tx, poll, replace(vote, chosen=chosen))
+        chosen = poll_rules.answer_in(message.text, poll) if message.text else ()
+        if chosen is not None:
+            await polls.put_vote(tx, poll, replace(vote, chosen=chosen))
 
 
 async def collect(tx: Tx, poll: Poll, message: Inbound, *, now_ms: int) -> None:

@@ -186,3 +186,11 @@ def test_a_prompt_that_the_cli_dropped_stays_so_whatever_else_it_says():
     for verdict in ({"prompt_submit_outcome": {"kind": "no_verdict"}}, {}):
         outcome.process_message(sdk.SystemMessage(subtype="informational", data=verdict))
     assert outcome.is_dropped
+
+
+def test_a_prompt_that_the_cli_has_after_all_is_not_dropped():
+    outcome = PromptOutcome()
+    for verdict in ({"kind": "no_verdict"}, {"kind": "no_verdict", "prompt_kept": True}):
+        data = {"prompt_submit_outcome": verdict}
+        outcome.process_message(sdk.SystemMessage(subtype="informational", data=data))
+    assert not outcome.is_dropped

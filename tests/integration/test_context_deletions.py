@@ -274,6 +274,26 @@ async def test_transcripts_that_could_not_be_removed_are_removed_at_a_later_look
         assert await sessions.new_session_requests(tx, FAMILY) == 0
 
 
+async def test_the_transcript_of_the_session_begun_since_stays(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with harness.store_harness.database.transaction() as tx:
+        await sessions.request_new_session(tx, FAMILY)
+    old = harness.home / "sessions" / "family" / ".claude" / "projects" / "p" / "old.jsonl"
+    new = old.with_name("new.jsonl")
+    old.parent.mkdir(parents=True)
+    old.write_text(CODE)
+    with monkeypatch.context() as broken:
+        broken.setattr(transcript, "remove_all", _full_disk)
+        await harness.forgetting.sweep()
+    async with harness.store_harness.database.transaction() as tx:
+        await sessions.put_current(tx, FAMILY, "new", now_ms=1)
+    new.write_text("{}")
+    await harness.forgetting.sweep()
+    assert not old.exists()
+    assert new.exists()
+
+
 async def test_while_transcripts_are_removed_others_use_the_database_and_more_may_be_forgotten(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -435,10 +435,23 @@ async def test_an_answer_by_number_that_is_edited_is_the_new_answer(numbers: Pol
     assert await edit("1", sender="local:tom") == "[1]", "only of who wrote it"
     assert "<answer" in await numbers.prompt()
     assert await edit("plum") == "[0]", "also after an agent has read it"
-    assert await edit("let me think") == "[]"
+    assert await edit("plum, thanks!") == "[0]", "what names no option changes nothing"
+    assert await edit("@Andy") == "[]", "without a text it is taken back"
     assert await edit("3") == "[2]"
     await numbers.store.database.write(lambda tx: tx.execute("UPDATE polls SET ended_ms = 1"))
     assert await edit("1") == "[2]", "not after the end"
+
+
+async def test_an_edit_in_another_chat_of_the_group_changes_no_vote(numbers: Polls) -> None:
+    other, now_ms = ChatJid("local:other"), numbers.store.clock.now_ms()
+    await numbers.store.database.write(
+        lambda tx: registration.add_chat(tx, Folder("family"), other, now_ms=now_ms)
+    )
+    quote = Quote(message_id=MessageId(await numbers.ask()), sender="Andy", text="")
+    await numbers.store.hear("1", quote=quote, id=MessageId("V1"))
+    sent_ms = numbers.store.clock.wall_ms + 1
+    await numbers.store.hear("2", edits=MessageId("V1"), chat_jid=other, sent_ms=sent_ms)
+    assert await numbers.store.rows("SELECT chosen_json FROM poll_votes") == [{"chosen_json": "[0]"}]
 
 
 async def test_several_numbers_answer_one_with_several_and_a_bare_number_to_nobody_is_talk(

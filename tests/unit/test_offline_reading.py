@@ -187,6 +187,30 @@ def test_a_reminder_is_split_into_what_and_when(text: str, what: str, when: str)
 
 
 @pytest.mark.parametrize(
+    ("text", "what", "span"),
+    [
+        ("eat before I leave an hour before the meeting at 3pm", "eat before I leave", "an hour"),
+        (
+            "wash hands before cooking 20 minutes before dinner at 7pm",
+            "wash hands before cooking",
+            "20 minutes",
+        ),
+        (
+            "check in before the deadline two days before the flight on December 20 at 9am",
+            "check in before the deadline",
+            "two days",
+        ),
+        ("drink an hour before noon an hour before the show at 3pm", "drink an hour before noon", "an hour"),
+    ],
+)
+def test_of_several_words_before_the_one_after_a_span_is_that_of_the_event(
+    text: str, what: str, span: str
+) -> None:
+    (parsed,) = read(f"remind me to {text}")
+    assert (parsed.slot("what"), parsed.slot("before"), parsed.slot("trouble")) == (what, span, "")
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "remind me to submit the report by Friday 5pm",

@@ -239,7 +239,8 @@ class PromptOutcome:
             # Measured: the result of a dropped prompt says success. Only this message shows that it was
             # dropped: a hook gave no verdict in time, and the CLI has not kept the prompt.
             verdict = _mapping(message.data.get("prompt_submit_outcome"))
-            self.is_dropped |= verdict.get("kind") == "no_verdict" and not verdict.get("prompt_kept")
+            if verdict:  # the last one decides
+                self.is_dropped = verdict.get("kind") == "no_verdict" and not verdict.get("prompt_kept")
         elif isinstance(message, sdk.ResultMessage):
             self.result = message
 

@@ -8,7 +8,7 @@ gets the slot `trouble` (`unsure`), and the chat is asked about it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from agent_runner.agents.offline.intents import ENDINGS, PATTERNS, SAME_TIMES, ParsedRequest
 from agent_runner.checklists import TODO
@@ -20,6 +20,8 @@ _BETWEEN = " \t\n,:："
 """Characters that may separate a time from the words beside it."""
 _MAX_SPAN_WORDS = 6
 """Most words of a span of time, such as `an hour and thirty minutes`."""
+_MAX_BEFORE_WORDS = 10
+"""Most words `before` in a reminder of which one may be that of an event."""
 
 
 def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
@@ -542,17 +544,10 @@ def _before_event(body: str, language: Language) -> ParsedRequest | None:
     reminder itself, `trouble` is `unsure`. None for other words, also if the reminder has a time of its own;
     but a day before the span, as in `tomorrow an hour before …`, is that of the event.
     """
-    match = PATTERNS[f"before_event_{language.value}"].fullmatch(body)
-    if match is None:
+    parts = _before_event_en(body) if language is Language.ENGLISH else _before_event_ko(body)
+    if parts is None:
         return None
-    own, event_words = match["own"] or "", match["event"]
-    if language is Language.ENGLISH:
-        own, span = _cut_span(own)
-        # `10 minutes before noon` is a time itself, and names no event.
-        if not span or times.leading(event_words):
-            return None
-    else:
-        span = match["span"]
+    own, span, event_words = parts
     # `own` are the reminder's own words: a time at their start is that of the reminder, not of the event.
     if lead := times.leading(own):
         is_day = lead.end == len(own) and not lead.parts.has_clock
@@ -568,6 +563,25 @@ def _before_event(body: str, language: Language) -> ParsedRequest | None:
         return ParsedRequest(intent="remind", language=language, slots={"what": body, "trouble": "unsure"})
     what = without_ending("note", own) if own else event.slot("what")
     return event.having(what=what, before=span)
+
+
+def _before_event_en(body: str) -> tuple[str, str, str] | None:
+    """Return the reminder's own words, the span and the event of `eat an hour before lunch`, or None."""
+    lead = PATTERNS["before_event_lead"].match(body)
+    body = body[lead.end() :] if lead else body
+    for word in islice(PATTERNS["before_word"].finditer(body), _MAX_BEFORE_WORDS):
+        own, span = _cut_span(body[: word.start()])
+        event_words = body[word.end() :]
+        # `10 minutes before noon` is a time itself, and names no event.
+        if span and not times.leading(event_words):
+            return own, span, event_words
+    return None
+
+
+def _before_event_ko(body: str) -> tuple[str, str, str] | None:
+    """Return the reminder's own words, the span and the event of `회의 1시간 전에 밥 먹기`, or None."""
+    match = PATTERNS["before_event_ko"].fullmatch(body)
+    return (match["own"] or "", match["span"], match["event"]) if match else None
 
 
 def _cut_span(text: str) -> tuple[str, str]:

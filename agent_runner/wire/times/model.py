@@ -489,7 +489,8 @@ class Parts:
 
     def _beside(self, other: Parts) -> Parts:
         """Return these parts for a text with `other` in it, too: midnight is then 12 at night of its days."""
-        names_days = other.day is not None or other.weekday is not None or other.repeat is not None
+        names_days = bool(other.day or other.weekday or other.repeat)
+        names_days |= other.span is not None and not other.span.elapsed
         if self.clock is None or not self.clock.is_to_come or not names_days:
             return self
         clock = replace(self.clock, hour=12, half=Half.NIGHT, is_to_come=False)

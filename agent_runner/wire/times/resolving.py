@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from agent_runner.wire.times.model import (
     AskHalf,
     CalendarDay,
+    ClockTime,
     DateOnly,
     DaysAhead,
     Duration,
@@ -132,15 +133,12 @@ def _resolved(parts: Parts, now: datetime, policy: TimePolicy) -> Reading:
         _check_bounds(result, at, now, policy)
     except _Refused as refused:
         choices = refused.choices
-        reason = refused.reason
-        if reason is Reason.WHICH_HALF:
-            choices = _by_half(parts, now, policy)
+        if refused.reason is Reason.WHICH_HALF:
             # At night, 12 is not am or pm, but one midnight or the other; 2 is after one of them.
-            if nights := _after_midnight(parts, now, policy):
-                if len(nights) == 1:
-                    return nights[0]
-                reason, choices = Reason.WHICH_MEANING, nights
-        return TimeRefusal(reason=reason, at=refused.at, choices=choices)
+            if (at_night := _after_midnight(parts, now, policy)) is not None:
+                return at_night
+            choices = _by_half(parts, now, policy)
+        return TimeRefusal(reason=refused.reason, at=refused.at, choices=choices)
     except (OverflowError, OSError):
         return TimeRefusal(reason=Reason.TOO_FAR)
     return result
@@ -153,44 +151,48 @@ def _by_half(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Choice, .
     """
     if parts.clock is None or parts.clock.half or parts.half:
         return ()
+    # A quarter to 12 is before noon as pm, and at night before midnight.
+    morning = Half.NIGHT if _is_before_twelve(parts.clock) else Half.AM
     # No longer bare, so that `_resolved` does not refuse the hour as ambiguous again.
-    clocks = (replace(parts.clock, half=half, is_bare=False) for half in (Half.AM, Half.PM))
+    clocks = (replace(parts.clock, half=half, is_bare=False) for half in (morning, Half.PM))
     readings = (_resolved(replace(parts, clock=clock), now, policy) for clock in clocks)
     choices = (reading for reading in readings if not isinstance(reading, TimeRefusal))
-    # A quarter to 12 is before noon as pm, and before midnight as am.
     return tuple(sorted(choices, key=lambda choice: choice.at.hour))
 
 
-def _after_midnight(parts: Parts, now: datetime, policy: TimePolicy) -> tuple[Choice, ...]:
-    """Return the times that `내일 밤 12시` (12 at night) can mean: at the start and end of the day.
+def _is_before_twelve(clock: ClockTime) -> bool:
+    """Return whether a time of day is given as minutes before 12: `a quarter to 12`."""
+    return clock.hour == _NOON and clock.minutes_before > 0
 
-    Likewise for 1 to 5 at night. Only the next one if no day is named, only the one at the end of the day if
-    the other is past, and only the one at the start of days that repeat. Empty for any other hour, and if the
-    first time is refused for another reason.
+
+def _after_midnight(parts: Parts, now: datetime, policy: TimePolicy) -> Reading | None:
+    """Return the reading of `내일 밤 12시` (12 at night), which is at the start or the end of the day.
+
+    Likewise for 1 to 5 at night. It is the next one if no day is named, the one at the end of the day if the
+    other is past, and the one at the start of days that repeat; else a refusal with both times. If the first
+    time is refused for another reason, that is the refusal. None for any other hour, and for words that
+    contradict themselves.
     """
     clock = parts.clock
     if clock is None or Half.NIGHT not in (clock.half, parts.half):
-        return ()
+        return None
     # `tonight at 2` may be meant as this afternoon.
     is_early = 1 <= clock.hour < 6 and parts.day != DaysAhead(days=0)
     if clock.hour != _NOON and not is_early:
-        return ()
+        return None
     hour = clock.hour % _NOON
     at_start = replace(parts, half=None, clock=replace(clock, hour=hour, half=None, is_bare=False))
     match first := _resolved(at_start, now, policy):
-        case Instant() if parts.day is None and parts.weekday is None:
-            return (first,)
-        case Instant():
-            return (first, _day_later(first.at, at_start, now, policy))
-        case Recurrence():
-            return (first,)
+        case Instant() if not (parts.day is None and parts.weekday is None and parts.span is None):
+            later = _day_later(first.at, at_start, now, policy)
+            return TimeRefusal(reason=Reason.WHICH_MEANING, choices=(first, later))
         # `tonight at 12pm` contradicts itself.
-        case TimeRefusal(reason=Reason.PAST, at=datetime() as past) if (
-            past.date() == now.date() and clock.half in (None, Half.NIGHT)
-        ):
-            return (_day_later(past, at_start, now, policy),)
+        case TimeRefusal() if clock.half not in (None, Half.NIGHT):
+            return None
+        case TimeRefusal(reason=Reason.PAST, at=datetime() as past) if past.date() == now.date():
+            return _day_later(past, at_start, now, policy)
         case _:
-            return ()
+            return first
 
 
 def _day_later(at: datetime, parts: Parts, now: datetime, policy: TimePolicy) -> Instant:
@@ -300,7 +302,18 @@ def _first_ahead(parts: Parts, clock: time, now: datetime) -> Instant:
         raise _Refused(Reason.NO_SUCH_DAY)
     if parts.weekday and day.weekday() != parts.weekday.index:
         raise _Refused(Reason.WRONG_WEEKDAY, instant.at)
+    if _is_before_am_midnight(parts) and (parts.day or parts.weekday or parts.span):
+        # `Friday, a quarter to 12 am`: that midnight may be at the start of Friday, or at its end.
+        evening_before = replace(instant, at=instant.at - timedelta(days=1))
+        if evening_before.at.timestamp() > now.timestamp():
+            raise _Refused(Reason.WHICH_MEANING, choices=(evening_before, instant))
     return instant
+
+
+def _is_before_am_midnight(parts: Parts) -> bool:
+    """Return whether the time of day is given as minutes before 12 am."""
+    clock = parts.clock
+    return clock is not None and _is_before_twelve(clock) and Half.AM in (clock.half, parts.half)
 
 
 def _at(day: date, clock: time, offset: timezone | NamedZone | None, now: datetime) -> Instant:

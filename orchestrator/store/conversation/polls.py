@@ -80,12 +80,12 @@ async def of_ref(tx: Tx, channel_ref: str) -> Poll | None:
     return await _first(tx, "channel_ref = ?", channel_ref)
 
 
-async def of_vote(tx: Tx, folder: Folder, vote_id: MessageId, *, voter: str) -> Poll | None:
-    """Return the poll of a group in which the newest vote of `voter` is the message `vote_id`, or None."""
+async def of_vote(tx: Tx, chat_jid: ChatJid, vote_id: MessageId, *, voter: str) -> Poll | None:
+    """Return the poll of a chat in which the newest vote of `voter` is the message `vote_id`, or None."""
     return await _first(
         tx,
-        "group_folder = ? AND id IN (SELECT poll_id FROM poll_votes WHERE vote_id = ? AND voter = ?)",
-        folder,
+        "chat_jid = ? AND id IN (SELECT poll_id FROM poll_votes WHERE vote_id = ? AND voter = ?)",
+        chat_jid,
         vote_id,
         voter,
     )

@@ -252,6 +252,33 @@ def test_a_note_that_changed_in_the_other_program_replaces_the_first_and_what_yo
         )
 
 
+def test_a_note_of_ones_own_that_was_the_same_at_first_is_never_replaced(home, nanoclaw, capsys):
+    own = home.groups / "main" / "CLAUDE.md"
+    own.parent.mkdir()
+    own.write_text("I am the owner's.")
+    assert moved(home, capsys, "nanoclaw", str(nanoclaw))["groups"][0]["notes"] == []
+    (nanoclaw / "groups/main/CLAUDE.md").write_text("It changed.")
+    found = moved(home, capsys, "nanoclaw", str(nanoclaw))
+    assert found["groups"][0]["notes"] == ["CLAUDE.from-nanoclaw.md"]
+    assert own.read_text() == "I am the owner's."
+
+
+def test_a_note_that_cannot_be_written_whole_leaves_the_first(home, nanoclaw, capsys, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    moved(home, capsys, "nanoclaw", str(nanoclaw))
+    (nanoclaw / "groups/main/CLAUDE.md").write_text("It changed.")
+    with monkeypatch.context() as broken:
+        broken.setattr(move_in, "give_to_owner_of", full)
+        left = moved(home, capsys, "nanoclaw", str(nanoclaw))["left"]
+    assert "main: the note CLAUDE.md: No space left on device" in left
+    assert {path.name: path.read_text() for path in (home.groups / "main").iterdir()} == {
+        "CLAUDE.md": "I am the owner's."
+    }
+    assert moved(home, capsys, "nanoclaw", str(nanoclaw))["groups"][0]["notes"] == ["CLAUDE.md"]
+
+
 def test_a_dry_run_says_the_same_and_changes_nothing(home, nanoclaw, capsys):
     before = (
         state_of(home.groups),
@@ -823,8 +850,23 @@ def test_each_of_several_jobs_without_an_id_is_imported_or_noted(home, openclaw,
     assert rows(home, "SELECT prompt FROM scheduled_tasks ORDER BY prompt") == [("at 7",), ("at 8",)]
     assert "a script written for OpenClaw" in left
     assert "of the agent 'work'" in left
+    for job in jobs:
+        job |= {"state": {"nextRunAtMs": 5}, "updatedAtMs": 5}
+    (openclaw / "cron" / "jobs.json").write_text(json.dumps({"version": 1, "jobs": jobs}))
     moved(home, capsys, "openclaw", str(openclaw))
-    assert len(rows(home, "SELECT 1 FROM scheduled_tasks")) == 2, "again, none is added"
+    assert len(rows(home, "SELECT 1 FROM scheduled_tasks")) == 2, (
+        "again, also after a run there, none is added"
+    )
+
+
+def test_each_of_several_jobs_of_nanobot_without_an_id_is_imported(home, nanobot, capsys):
+    jobs = [
+        {"schedule": {"kind": "cron", "expr": f"0 {hour} * * *"}, "payload": {"message": f"at {hour}"}}
+        for hour in (7, 8)
+    ]
+    (nanobot / "cron" / "jobs.json").write_text(json.dumps({"version": 1, "jobs": jobs}))
+    moved(home, capsys, "nanobot", str(nanobot))
+    assert rows(home, "SELECT prompt FROM scheduled_tasks ORDER BY prompt") == [("at 7",), ("at 8",)]
 
 
 @pytest.fixture
