@@ -115,28 +115,34 @@ class Checklists:
             self._write(name, _with_new(lines, new))
         return Added(new=tuple(new), there_already=tuple(text for text in one_line_texts if text not in new))
 
-    def tick(self, name: str, which: str, *, is_done: bool) -> Item:
-        """Mark the entry with the text or number `which` as done or open; return it as it was before.
+    def find(self, name: str, texts: Sequence[str], *, is_done: bool = False) -> list[Item]:
+        """Return an entry of a list for each of `texts`, which are texts or numbers of entries; none twice.
 
-        One that has that mark already stays unchanged. Raises `ListError` if no or several entries fit.
+        `is_done` says whether done entries are looked for, or open ones (`_find`). Raises `ListError` if no
+        or several entries fit one of the texts.
+        """
+        items = self.items(name)
+        found: list[Item] = []
+        for text in texts:
+            found.append(_find([item for item in items if item not in found], text, is_done=is_done))
+        return found
+
+    def is_same(self, name: str, other: str) -> bool:
+        """Return whether two names are those of one file. Raises `ListError`."""
+        return self._path(name) == self._path(other)
+
+    def tick(self, name: str, ticked: Sequence[Item], *, is_done: bool) -> None:
+        """Mark entries as done or open, by their line numbers; those that have that mark stay unchanged.
+
+        The list must not have changed since it was read.
         """
         lines = self._read(name)
-        # Of several that fit, one without that mark is meant.
-        item = _find(_items(lines), which, is_done=not is_done)
-        if item.is_done is not is_done:
-            mark = "x" if is_done else " "
-            lines[item.line] = _ITEM.sub(rf"\g<bullet>[{mark}] \g<text>\g<end>", lines[item.line])
+        changed = [item.line for item in ticked if item.is_done is not is_done]
+        mark = "x" if is_done else " "
+        for line in changed:
+            lines[line] = _ITEM.sub(rf"\g<bullet>[{mark}] \g<text>\g<end>", lines[line])
+        if changed:
             self._write(name, lines)
-        return item
-
-    def remove(self, name: str, which: str) -> Item:
-        """Remove the entry with the text or number `which` from a list, and return it.
-
-        Raises `ListError` if no or several entries fit.
-        """
-        item = _find(_items(self._read(name)), which)
-        self.take_out(name, [item])
-        return item
 
     def take_out(self, name: str, removed: Sequence[Item]) -> None:
         """Remove entries, by their line numbers, from a list that must not have changed since it was read."""

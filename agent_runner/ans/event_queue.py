@@ -89,7 +89,7 @@ class EventQueue:
         dropped = set(droppable[: len(droppable) - max(0, self._retained - protected)])
         self._dropped.update((self._pending[i].severity, self._pending[i].type) for i in dropped)
         self._pending = [event for index, event in enumerate(self._pending) if index not in dropped]
-        # More than `retained` remain only if all are errors.
+        # `limit` events remain only if all are errors: otherwise at most `retained` would, which is less.
         self._has_errors_alone = len(self._pending) >= self._limit
 
     def _dropped_event(self) -> NoticeEvent:

@@ -9,6 +9,7 @@ import shutil
 import stat
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import dropwhile
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -116,12 +117,21 @@ def is_too_deep(name: str) -> bool:
     return name.count("/") > MOST_FOLDERS or len(os.fsencode(name)) > MOST_BYTES
 
 
+def turns_back(target: str) -> bool:
+    """Return whether a link's target has `..` after a name, as in `a/../b`.
+
+    Such a target may lead anywhere, as `a` may be a link itself, for which `..` is another folder.
+    """
+    steps = [part for part in target.split("/") if part not in {"", "."}]
+    return ".." in dropwhile("..".__eq__, steps)
+
+
 def stays_inside(name: str, target: str) -> bool:
     """Return whether a symbolic link leads to a place inside the folder of its group. Pure.
 
     `name` is the link's own path in the backup, such as `groups/family/notes/today`. `target` is the path
     that the link contains. An absolute target leads outside, and so does one that leaves the folder on its
-    way and comes back.
+    way and comes back. The names in it count as folders: see `turns_back` for a target where one is a link.
     """
     top = next((folder for folder in FOLDERS if name.startswith(f"{folder}/")), None)
     if top is None or target.startswith("/") or "\0" in target:

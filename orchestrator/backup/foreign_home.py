@@ -104,11 +104,12 @@ def readable_file(root: Path, path: str) -> Iterator[BinaryIO]:
     """Yield a file below the folder `root`, open for reading. `path` is relative to `root`.
 
     Raises:
-        OSError: it is missing or no regular file, or its path has a symbolic link or `..` in it.
+        OSError: it is missing or no regular file, or its path is empty or absolute, or has a symbolic link,
+            `..` or a null character in it.
     """
-    *folders, name = PurePosixPath(path).parts
-    if ".." in folders:  # a `name` that is `..` is refused below: it is a directory
-        raise FileNotFoundError(path)
+    *folders, name = PurePosixPath(path).parts or ("",)
+    if not name or path.startswith("/") or ".." in folders or "\0" in path:
+        raise FileNotFoundError(path)  # a `name` that is `..` is refused below: it is a directory
     with ExitStack() as stack:
         directory = stack.enter_context(opened(root))
         for folder in folders:

@@ -320,7 +320,7 @@ class _Writer:
 
     def _add_link(self, name: str, target: str, status: os.stat_result) -> None:
         """Add a symbolic link to `target`, or note it as left out if it leads out of its group's folder."""
-        if not archive.stays_inside(name, target):
+        if archive.turns_back(target) or not archive.stays_inside(name, target):
             self.left_out.append(name)
             return
         info = _info(name, status, tarfile.SYMTYPE)

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from zoneinfo import ZoneInfo
@@ -23,6 +23,7 @@ from orchestrator.backup.swap import STORE, RestoreRecord, Stage, has_moves, is_
 from orchestrator.base.clock import Clock
 from orchestrator.base.installation import COMPOSE_HOME
 from orchestrator.base.tables import counted
+from orchestrator.containers.logs.files import printable
 from orchestrator.containers.runtime_selection import AGENT_UID
 from orchestrator.domain.errors import BackupError, StoreTooNew
 from orchestrator.home import lock as home_lock
@@ -51,6 +52,8 @@ class RestoreResult:
     contents: BackupContents
     aside: Path | None
     """The folder with the home's earlier files; None if there were none."""
+    left_out: tuple[str, ...] = ()
+    """Links in the backup that were not restored, as they might lead out of their group."""
 
 
 def restore(
@@ -84,9 +87,7 @@ def restore(
                 # Nothing was moved: the home was empty, or the restore failed and put everything back.
                 if not has_moves(home) and not _has_files(aside):
                     shutil.rmtree(aside, ignore_errors=True)
-        return RestoreResult(
-            manifest=placed.manifest, contents=placed.contents, aside=aside if aside.exists() else None
-        )
+        return replace(placed, aside=aside if aside.exists() else None)
 
 
 @contextmanager
@@ -143,12 +144,13 @@ def place(
     try:
         if _begins_with(source, SQLITE):
             manifest = None
+            left_out: list[str] = []
             contents = _copy_database(home, source, stage)
             replaced_paths: list[str] = [*STORE, *OF_TURNS]
         else:
             unpacked = Unpacked.of(source, stage, BackupProgress(say, clock=clock))
             manifest = unpacked.manifest
-            contents = unpacked.contents
+            contents, left_out = unpacked.contents, unpacked.left_out
             outgoing.set_file_paths(stage.path(archive.DATABASE), home, stage.path(outgoing.FOLDER))
             _give_to_agents(stage)
             files = [name for name in (*archive.FILES, archive.SECRETS) if is_present(stage.path(name))]
@@ -163,7 +165,7 @@ def place(
         if not has_moves(home):
             with suppress(OSError):  # the restore is done or undone; `recover` clears the stage later
                 stage.clear()
-    return RestoreResult(manifest=manifest, contents=contents, aside=aside)
+    return RestoreResult(manifest=manifest, contents=contents, aside=aside, left_out=tuple(left_out))
 
 
 def _begins_with(source: Path, beginning: bytes) -> bool:
@@ -285,6 +287,8 @@ class Unpacked:
     """Folders that were created; they get their modes at the end."""
     links: list[tarfile.TarInfo] = field(default_factory=list)
     """Links that are created at the end."""
+    left_out: list[str] = field(default_factory=list)
+    """Links that are not created, as they might lead out of their group."""
 
     @classmethod
     def of(cls, source: Path, stage: Stage, progress: BackupProgress) -> Unpacked:
@@ -302,7 +306,7 @@ class Unpacked:
                     unpacked.take(tar, member)
                     progress.report_if_due(unpacked.contents)
                 unpacked.read_to_end(tar)
-                unpacked.finish(tar)
+                unpacked.finish()
         except UNREADABLE as error:
             raise unpacked.refusal(f"it is broken ({_in_a_line(error)})") from error
         if _check_store(stage.path(archive.DATABASE), source) != unpacked.checked_manifest().store_version:
@@ -342,7 +346,12 @@ class Unpacked:
             self.folders.append(member)
             _extract(tar, member, self.stage.base(member.name))
         elif member.issym() and archive.stays_inside(member.name, member.linkname):
-            self.links.append(member)
+            # An earlier Andy put links that turn back into its backups.
+            if archive.turns_back(member.linkname):
+                self.left_out.append(member.name)
+            else:
+                self.links.append(member)
+            self.contents = self.contents.with_link()
         elif member.isreg():
             _extract(tar, member, self.stage.base(member.name))
             self.contents = self.contents.with_file(member.size)
@@ -355,7 +364,7 @@ class Unpacked:
         while stream is not None and stream.read(65536):
             pass
 
-    def finish(self, tar: tarfile.TarFile) -> None:
+    def finish(self) -> None:
         """Create the links, set the modes of folders, and check that all of the backup was unpacked.
 
         The links come last, so that nothing is unpacked through one.
@@ -367,8 +376,10 @@ class Unpacked:
         for member in self.links:
             if member.name in parents:
                 raise self.refusal(f"'{member.name}' is a link with something in it")
-            _extract(tar, member, self.stage.base(member.name))
-            self.contents = self.contents.with_link()
+            # Without `tarfile`, which follows the links before: it fails at two that lead to each other.
+            link = self.stage.path(member.name)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(member.linkname)
         # Inner folders come before those that contain them. The owner may always enter and write; nobody else
         # may write.
         for member in reversed(self.folders):
@@ -446,6 +457,12 @@ def summary_lines(result: RestoreResult, home: Home, *, zone: ZoneInfo | None) -
     else:
         at = datetime.fromtimestamp(result.manifest.created_ms / 1000, zone)
         lines = [f"Restored as it was on {at:%Y-%m-%d %H:%M}: {counted(result.contents.files, 'file')}."]
+    if result.left_out:
+        shown_paths = ", ".join(result.left_out[:5]) + (" …" if len(result.left_out) > 5 else "")
+        lines.append(
+            f"Left out, for they may lead out of their group: {counted(len(result.left_out), 'link')}"
+            f" ({printable(shown_paths)})"
+        )
     if result.aside is not None:
         lines.append(f"What was there before is in {result.aside}")
     return [*lines, _start_hint(home)]

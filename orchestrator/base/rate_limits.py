@@ -76,8 +76,8 @@ class TokenBucket:
         """
         now_ms = self._clock.steady_ms()
         begin_ms = now_ms if at_ms is None else at_ms
-        # Each token that is taken puts off the time at which the bucket is full again. The last of them is
-        # available when the bucket is empty: that is the time for `at_once` tokens before it is full.
+        # Each token that is taken puts off the time at which the bucket is full again. When all taken tokens
+        # have come, the bucket still needs `at_once` tokens to be full.
         self._full_at_ms = max(self._full_at_ms, begin_ms) + cost * self._token_ms
         return max(0.0, self._full_at_ms - now_ms - self._at_once * self._token_ms) / 1000
 

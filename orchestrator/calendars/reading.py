@@ -160,7 +160,10 @@ def _is_repeated(series: Any) -> bool:
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise `_TakesTooLong` in the block as soon as it has taken this processor time; for the main thread."""
+    """Raise `_TakesTooLong` as soon as the block has taken this processor time; for the main thread.
+
+    Time in the system does not count. The error may come just after the end of the block, too.
+    """
 
     def stop(*_: object) -> None:
         """Handle the signal of the timer."""

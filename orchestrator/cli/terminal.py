@@ -84,7 +84,7 @@ def settings_of_environment() -> Settings:
     from orchestrator.home import settings as config
 
     try:
-        # A home in which there is no file of settings.
+        # `/dev/null` is no folder, so no file of settings is found in it.
         return config.load(Path(os.devnull))
     except SettingError:
         return config.Settings()

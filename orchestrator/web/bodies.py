@@ -16,6 +16,9 @@ MAX_BODY_BYTES = 512 * 1024
 DISCARDED_BYTES = 8 * 2**20
 """Most bytes beyond the limit that are read and thrown away before a body is refused."""
 
+BAD_FIELD = "A field is empty, too long, or of the wrong kind."
+"""The text of a page about a form with a field that is refused."""
+
 Body = TypeVar("Body", bound=BaseModel)
 
 

@@ -651,6 +651,13 @@ async def test_why_a_group_is_not_registered_is_said_in_the_language_of_the_page
     assert "이 요청은 처리할 수 없습니다" in page.text
 
 
+async def test_an_address_that_is_too_long_is_refused_in_plain_words(browser):
+    page = await send_form(browser, "/groups/work/chats", of="/groups/work", jid="x" * 201)
+    assert page.status_code == 422
+    assert "A field is empty, too long, or of the wrong kind." in page.text
+    assert "pydantic" not in page.text
+
+
 async def test_a_chat_names_all_that_calls_andy_there(browser):
     await saved(browser, trigger="@Bob")
     page = (await browser.get("/console/chats/work")).text

@@ -10,14 +10,17 @@ import subprocess
 import sys
 from contextlib import aclosing
 from pathlib import Path, PurePosixPath
+from unittest.mock import Mock
 
 import pytest
 
 from orchestrator.containers.mounts import prepare
+from orchestrator.containers.process import container as process_container
 from orchestrator.containers.process import layout as process_layout
 from orchestrator.containers.process.identity import ProcessIdentity
 from orchestrator.containers.process.layout import ProcessLayout
 from orchestrator.containers.process.runtime import ProcessRuntime
+from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.protocols import Mount
 from orchestrator.domain.values import ChatJid, Folder, Group, RunId
 from tests.support.buried import bury
@@ -95,6 +98,17 @@ print(os.path.realpath(os.getcwd()), sorted(os.listdir(root + '/project')))
         "data/sessions/main/.claude",
     ):
         assert (tmp_path / place / "seen").exists()
+
+
+async def test_a_full_disk_at_the_last_step_of_a_start_is_an_error_of_containers(tmp_path, monkeypatch):
+    bench = ProcessBench(tmp_path)
+    monkeypatch.setattr(
+        process_container, "write_whole", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    )
+    with pytest.raises(ContainerError, match="No space left"):
+        async with running(bench.runtime("import time; time.sleep(600)")):
+            pass
+    assert bench.left() == []
 
 
 def test_a_mount_with_others_inside_is_no_link():

@@ -391,6 +391,63 @@ async def test_a_list_that_cannot_be_used_is_said_so(open_chat: Open) -> None:
         assert "nothing open like 'tea'" in await chat.say("todo milk", "done tea")
 
 
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        "move milk from the shopping list to the A&B list",
+        "move milk from the shopping list to the party! list",
+        f"move milk from the shopping list to the {'x' * 90} list",
+        "move eggs and milk from the shopping list to the party list",
+        "remove eggs and milk from the shopping list",
+        "tick eggs and milk on the shopping list",
+        "move milk from the shopping list to the shopping list",
+    ],
+)
+async def test_a_request_that_cannot_be_carried_out_whole_changes_no_list(
+    open_chat: Open, request_text: str
+) -> None:
+    async with open_chat() as chat:
+        is_whole = "eggs" not in request_text
+        await chat.say(f"add eggs, {'milk' if is_whole else 'oat milk, cow milk'} to the shopping list")
+        files = chat.harness.workspace.group / "lists"
+        before = (files / "shopping.md").read_text()
+
+        answer = await chat.say(request_text)
+
+        assert (files / "shopping.md").read_text() == before, answer
+        assert [file.name for file in files.iterdir()] == ["shopping.md"]
+
+
+async def test_entries_are_still_there_if_the_other_list_leads_out_of_the_group(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await chat.say("add milk to the shopping list")
+        group = chat.harness.workspace.group
+        (group / "lists" / "party.md").symlink_to(group.parent / "outside.md")
+        await chat.say("move milk from the shopping list to the party list")
+        assert await chat.say("show the shopping list") == "Open on the shopping list:\n1. milk"
+
+
+async def test_an_entry_moves_only_once_between_two_names_of_one_list(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await chat.say("add milk to the shopping list")
+        (chat.harness.workspace.group / "lists" / "party.md").symlink_to("shopping.md")
+        await chat.say("move milk from the shopping list to the party list")
+        assert await chat.say("show the shopping list") == "Open on the shopping list:\n1. milk"
+
+
+async def test_several_moved_entries_come_back_together(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await chat.say("add eggs, milk, tea to the shopping list", "add milk to the party list")
+        moved = await chat.say("move eggs and milk from the shopping list to the party list")
+        assert moved == "Moved from the shopping list to the party list: eggs, milk."
+        assert await chat.say("show the party list") == "Open on the party list:\n1. milk\n2. eggs"
+
+        await chat.say("undo")
+
+        assert "eggs" in await chat.say("show the shopping list")
+        assert await chat.say("show the party list") == "Open on the party list:\n1. milk"
+
+
 async def test_today_is_its_reminders_and_the_open_to_dos(open_chat: Open) -> None:
     async with open_chat() as chat:
         assert "Nothing is on today, Sunday, 22 November 2026" in await chat.say("what's on today?")

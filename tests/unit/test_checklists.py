@@ -12,6 +12,7 @@ from agent_runner.checklists import (
     MAX_ITEM_CHARS,
     TODO,
     Checklists,
+    Item,
     ListError,
     ListProblem,
     file_stem,
@@ -34,6 +35,12 @@ def problem_of(error: pytest.ExceptionInfo[ListError]) -> ListProblem:
     return error.value.problem
 
 
+def tick(checklists: Checklists, name: str, which: str, *, is_done: bool) -> Item:
+    (item,) = found = checklists.find(name, [which], is_done=not is_done)
+    checklists.tick(name, found, is_done=is_done)
+    return item
+
+
 def test_a_list_begins_with_its_first_entry(checklists: Checklists, group: Path) -> None:
     checklists.add("Weekend Trip", ["tent", "map"])
     assert (group / "lists" / "weekend-trip.md").read_text() == "# Weekend Trip\n\n- [ ] tent\n- [ ] map\n"
@@ -47,7 +54,7 @@ def test_to_dos_lie_beside_the_lists(checklists: Checklists, group: Path) -> Non
 def test_an_open_entry_is_not_repeated_but_a_done_one_opens_anew(checklists: Checklists) -> None:
     checklists.add("shopping", ["milk"])
     assert checklists.add("shopping", ["Milk", "eggs"]).there_already == ("Milk",)
-    checklists.tick("shopping", "milk", is_done=True)
+    tick(checklists, "shopping", "milk", is_done=True)
     assert checklists.add("shopping", ["milk"]).new == ("milk",)
     assert [(item.text, item.is_done) for item in checklists.items("shopping")] == [
         ("milk", True),
@@ -58,28 +65,28 @@ def test_an_open_entry_is_not_repeated_but_a_done_one_opens_anew(checklists: Che
 
 def test_numbers_stay_when_others_are_done(checklists: Checklists) -> None:
     checklists.add(TODO, ["one", "two", "three"])
-    checklists.tick(TODO, "1", is_done=True)
-    assert checklists.tick(TODO, "2", is_done=True).text == "two"
+    tick(checklists, TODO, "1", is_done=True)
+    assert tick(checklists, TODO, "2", is_done=True).text == "two"
     assert [item.number for item in checklists.items(TODO) if not item.is_done] == [3]
 
 
 def test_finishing_twice_changes_nothing(checklists: Checklists, group: Path) -> None:
     checklists.add(TODO, ["one", "two"])
-    checklists.tick(TODO, "1", is_done=True)
+    tick(checklists, TODO, "1", is_done=True)
     before = (group / "todo.md").read_text()
-    assert checklists.tick(TODO, "1", is_done=True).text == "one"
+    assert tick(checklists, TODO, "1", is_done=True).text == "one"
     assert (group / "todo.md").read_text() == before
 
 
 def test_a_part_of_a_text_is_enough_when_one_entry_fits(checklists: Checklists) -> None:
     checklists.add(TODO, ["buy stamps", "buy bread"])
-    assert checklists.tick(TODO, "stamps", is_done=True).text == "buy stamps"
+    assert tick(checklists, TODO, "stamps", is_done=True).text == "buy stamps"
     with pytest.raises(ListError) as error:
-        checklists.tick(TODO, "y", is_done=True)
+        tick(checklists, TODO, "y", is_done=True)
     assert problem_of(error) is ListProblem.NO_ITEM
     checklists.add(TODO, ["buy milk"])
     with pytest.raises(ListError) as error:
-        checklists.tick(TODO, "buy", is_done=True)
+        tick(checklists, TODO, "buy", is_done=True)
     assert problem_of(error) is ListProblem.MANY_ITEMS
 
 
@@ -87,10 +94,10 @@ def test_what_a_person_wrote_into_the_file_is_kept(checklists: Checklists, group
     written = "My list\r\n\r\n* [ ] milk  \r\n\t- [X] eggs\r\n1. bread\r\nnotes: none\r\n"
     (group / "todo.md").write_bytes(written.encode())
     checklists.add(TODO, ["tea"])
-    checklists.tick(TODO, "bread", is_done=True)
+    tick(checklists, TODO, "bread", is_done=True)
     expected = written.replace("1. bread\r\n", "1. [x] bread\r\n- [ ] tea\r\n")
     assert (group / "todo.md").read_bytes().decode() == expected
-    checklists.remove(TODO, "milk")
+    checklists.take_out(TODO, checklists.find(TODO, ["milk"]))
     checklists.take_out(TODO, [item for item in checklists.items(TODO) if item.is_done])
     assert (group / "todo.md").read_bytes().decode() == "My list\r\n\r\n- [ ] tea\r\nnotes: none\r\n"
 
@@ -162,7 +169,7 @@ def test_a_link_out_of_the_directory_is_neither_read_nor_written(checklists: Che
 def test_a_link_within_the_directory_stays_a_link(checklists: Checklists, group: Path) -> None:
     (group / "real.md").write_text("- [ ] milk\n")
     (group / "todo.md").symlink_to("real.md")
-    checklists.tick(TODO, "1", is_done=True)
+    tick(checklists, TODO, "1", is_done=True)
     assert (group / "todo.md").is_symlink()
     assert (group / "real.md").read_text() == "- [x] milk\n"
 
@@ -190,3 +197,11 @@ def test_lists_are_named_in_order(checklists: Checklists) -> None:
     for name in ("장보기", "books", TODO):
         checklists.add(name, ["x"])
     assert checklists.names() == ["books", "장보기"]
+
+
+def test_several_entries_are_found_together_or_none_is(checklists: Checklists) -> None:
+    checklists.add(TODO, ["oat milk", "cow milk", "eggs"])
+    assert [item.number for item in checklists.find(TODO, ["eggs", "oat milk", "milk"])] == [3, 1, 2]
+    with pytest.raises(ListError) as error:
+        checklists.find(TODO, ["eggs", "eggs"])
+    assert problem_of(error) is ListProblem.NO_ITEM

@@ -23,3 +23,8 @@ def test_a_request_waits_for_another_one_under_its_name_and_for_room(
     assert session._has_room(mailbox, "note.json", "two")
     (mailbox / "third.json").write_text("three")
     assert not session._has_room(mailbox, "note.json", "two"), "the mailbox is full"
+
+
+def test_a_request_with_line_ends_of_another_system_is_known_again(tmp_path: Path) -> None:
+    (tmp_path / "note.json").write_bytes(b'{"a":1}\r\n')
+    assert session._has_room(tmp_path, "note.json", '{"a":1}\r\n')

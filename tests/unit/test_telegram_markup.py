@@ -26,6 +26,7 @@ TABLE = {
     "<b>x</b> & y": ("<b>x</b> & y", []),
     "~~gone~~": ("gone", [Mark("strikethrough", 0, 4)]),
     "> quote": ("quote", [Mark("blockquote", 0, 5)]),
+    "0. zero\n1. one": ("0. zero\n1. one", []),
     "**open": ("**open", []),
     "```ls -la\npwd\n```": ("ls -la\npwd", [Mark("pre", 0, 10)]),
     "[10:30]: Anna\n\n[1]: https://x.y": ("[10:30]: Anna\n\n[1]: https://x.y", []),

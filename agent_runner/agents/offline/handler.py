@@ -181,6 +181,8 @@ class RequestHandler:
             form = "time.one_meaning"  # `the last Friday of the month` when that of this month is past
         names_choices = len(parsed_time.choices) > 1 or parsed_time.reason is times.Reason.WHICH_MEANING
         choices = times.say_choices(parsed_time, self.parsed.language) if names_choices else ""
+        # Each form uses some of these blanks; one without its choices ends with a space. `on` is for the day
+        # of a time without an hour, and a refused time has none.
         return self.say(form, moment=moment, on="", choices=choices).strip()
 
     def question(self, slot: str, text: str, options: Sequence[Option] = ()) -> AnswerNow:

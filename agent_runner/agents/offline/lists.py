@@ -427,7 +427,7 @@ class Lists(RequestHandler):
         for item, tick in zip(items, ticks, strict=False):
             self._files.add(self.name, [item])
             if tick == "x":
-                self._files.tick(self.name, item, is_done=True)
+                self._files.tick(self.name, self._files.find(self.name, [item]), is_done=True)
         self._record_undo("remove_items", items="\n".join(items))
         return self.say("put_back", items=", ".join(items))
 
@@ -436,34 +436,39 @@ class Lists(RequestHandler):
     def _change(self) -> str:
         """Tick, untick, remove or move the entries that the request names, as the intent says.
 
-        The slot `to` names the list to which entries are moved; it is empty for other intents. Returns the
-        answer.
+        The slot `to` names the list to which entries are moved; it is empty for other intents. Nothing is
+        changed unless each of the entries is found. Returns the answer.
         """
         intent, target_list = self.parsed.intent, self.slot("to")
-        change = self._tick if intent in ("finish", "untick") else self._take_out
-        texts = [change(item) for item in self._items()]
-        if target_list:
-            self._files.add(target_list, texts)
-            # Recorded last, so undone first: the entries leave that list before they return to this one.
-            self._record_undo("remove_items", list=target_list, items="\n".join(texts))
+        found = self._files.find(self.name, self._items(), is_done=intent == "untick")
+        texts = [item.text for item in found]
+        if intent in ("finish", "untick"):
+            self._tick(found)
+        elif not target_list:
+            self._take_out(found)
+        elif not self._files.is_same(self.name, target_list):
+            # Added first: no entry is lost if the other list cannot be used.
+            added = self._files.add(target_list, texts)
+            self._take_out(found)
+            if added.new:
+                # Recorded last, so undone first: the entries leave that list before they return to this one.
+                self._record_undo("remove_items", list=target_list, items="\n".join(added.new))
         form = "list_done" if intent == "finish" else intent
         return self.say(form, item=", ".join(texts), to=self._named(target_list))
 
-    def _tick(self, item: str) -> str:
-        """Tick an entry, or untick it if the intent is not `finish`.
-
-        Record how to undo it, and return the entry's text.
-        """
+    def _tick(self, ticked: Sequence[Item]) -> None:
+        """Tick entries, or untick them if the intent is not `finish`; record how to undo it."""
         is_done = self.parsed.intent == "finish"
-        text = self._files.tick(self.name, item, is_done=is_done).text
-        self._record_undo("untick" if is_done else "finish", item=text, kind="item", label=text)
-        return text
+        self._files.tick(self.name, ticked, is_done=is_done)
+        for item in ticked:
+            self._record_undo("untick" if is_done else "finish", item=item.text, kind="item", label=item.text)
 
-    def _take_out(self, item: str) -> str:
-        """Remove an entry from the list; record how to undo it, and return the entry's text."""
-        entry = self._files.remove(self.name, item)
-        self._record_undo("put_back", items=entry.text, done="x" if entry.is_done else "")
-        return entry.text
+    def _take_out(self, removed: Sequence[Item]) -> None:
+        """Remove entries from the list, and record how to put them back."""
+        self._files.take_out(self.name, removed)
+        if removed:
+            ticks = "".join("x" if item.is_done else " " for item in removed)
+            self._record_undo("put_back", items="\n".join(item.text for item in removed), done=ticks)
 
     def _items(self) -> list[str]:
         """Return the words for each entry that the request names.
@@ -520,12 +525,8 @@ class Lists(RequestHandler):
         # Entries that were added after the question stay.
         named = {text.casefold() for text in self.slot("items").splitlines()}
         removed = [item for item in present if (item.text.casefold() in named if named else item.is_done)]
-        self._files.take_out(self.name, removed)
-        texts = [item.text for item in removed]
-        if removed:
-            ticks = "".join("x" if item.is_done else " " for item in removed)
-            self._record_undo("put_back", items="\n".join(texts), done=ticks)
-        return self.say(intent, count=len(removed), items=", ".join(texts))
+        self._take_out(removed)
+        return self.say(intent, count=len(removed), items=", ".join(item.text for item in removed))
 
     _clear_done = _clear_list = _remove_items = _clear
 

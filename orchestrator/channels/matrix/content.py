@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote as percent
@@ -90,8 +91,8 @@ def _link_name(tokens: Sequence[Token], mention: ChatMember) -> None:
         for place, token in enumerate(children):
             if token.type in ("link_open", "link_close"):
                 open_links += token.nesting  # 1 or -1
-            elif token.type == "text" and not open_links and name in token.content:
-                before, _, after = token.content.partition(name)
+            elif token.type == "text" and not open_links and (found := _found_name(name, token.content)):
+                before, after = token.content[: found.start()], token.content[found.end() :]
                 parts = (("text", before), ("html_inline", link), ("text", after))
                 children[place : place + 1] = [Token(kind, "", 0, content=part) for kind, part in parts]
                 return
@@ -103,7 +104,15 @@ def _with_name(text: str, mention: ChatMember | None) -> str:
     A text that contains the name already is returned unchanged, and so is any text without a `mention`.
     """
     name = (mention.name or mention.jid) if mention else ""
-    return text if not name or name in text else f"{name}: {text}"
+    return text if not name or _found_name(name, text) else f"{name}: {text}"
+
+
+def _found_name(name: str, text: str) -> re.Match[str] | None:
+    """Return the first place of a name in a text, but not in a longer word; None if there is none.
+
+    Letters of other scripts may follow, as Korean puts particles behind a name.
+    """
+    return re.search(rf"(?<!\w){re.escape(name)}(?![A-Za-z0-9_])", text)
 
 
 def file_content(*, caption: str, name: str, mime: str, size: int, source: dict[str, Any]) -> dict[str, Any]:

@@ -226,7 +226,7 @@ def _begin_or_end_list(writer: _Writer, token: Token, *, is_open: bool, is_order
     """Begin the list of a token (`is_open`), or end the innermost list."""
     # For each open list, `writer.lists` has the number of its next item; None for a list with bullets.
     if is_open:
-        writer.lists.append(int(token.attrs.get("start") or 1) if is_ordered else None)
+        writer.lists.append(int(token.attrs.get("start", 1)) if is_ordered else None)
     else:
         writer.lists.pop()
         writer.end_block()

@@ -38,7 +38,8 @@ class PairingSession:
 
         self._client = client
         self._emit = emit
-        self._phone = "".join(digit for digit in phone if digit.isdigit())
+        # The library takes ASCII digits alone; `isdecimal` also accepts those of other scripts, but not `²`.
+        self._phone = "".join(str(int(digit)) for digit in phone if digit.isdecimal())
         self._codes: asyncio.Queue[str] = asyncio.Queue()
         self._results: asyncio.Queue[PairingEnd] = asyncio.Queue()
         client.event.qr(self._on_code)

@@ -104,18 +104,20 @@ class ProcessContainer:
         and one waits for the end of the process. Its identity is written to a file.
 
         Raises:
-            ContainerError: the directory cannot be created, or the process cannot be started.
+            ContainerError: a directory or file cannot be written, or the process cannot be started.
         """
         try:
             await self._on_disk(lambda: self._layout.make(self._spec.mounts))
             self._process = await self._spawn(command)
+            self._stderr_task = asyncio.create_task(
+                self._read_stderr(self._process), name=f"stderr:{self.run_id}"
+            )
+            self._end_task = asyncio.create_task(
+                self._watch_end(self._process), name=f"process:{self.run_id}"
+            )
+            await self._on_disk(self._write_identity)
         except OSError as error:
             raise ContainerError(f"The process cannot be started: {error}") from error
-        self._stderr_task = asyncio.create_task(
-            self._read_stderr(self._process), name=f"stderr:{self.run_id}"
-        )
-        self._end_task = asyncio.create_task(self._watch_end(self._process), name=f"process:{self.run_id}")
-        await self._on_disk(self._write_identity)
 
     async def write_order(self, order: str) -> None:
         """Write `order`, which tells the process what to do, as a line to its stdin, and close stdin.

@@ -642,7 +642,8 @@ def _has_room(mailbox: Path, name: str, text: str) -> bool:
     True: the caller finds the error when it writes.
     """
     try:
-        if (mailbox / name).read_text(encoding="utf-8") != text:
+        # As bytes: reading as text would change the ends of lines.
+        if (mailbox / name).read_bytes() != text.encode():
             return False
     except FileNotFoundError:
         pass

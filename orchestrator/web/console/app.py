@@ -24,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.domain.errors import AndyError, BadRequest, StoreError
-from orchestrator.web.bodies import BadBody
+from orchestrator.web.bodies import BAD_FIELD, BadBody
 from orchestrator.web.connections import mark_admitted
 from orchestrator.web.console import needs
 from orchestrator.web.console import pages as page_modules
@@ -507,7 +507,7 @@ class _Routes:
 
     async def explain_shape(self, request: Request, _: Exception) -> Response:
         """Return the error page for a form with a field that is refused, such as one that is too long."""
-        return await self.explain(request, BadBody("A field is empty, too long, or of the wrong kind."))
+        return await self.explain(request, BadBody(BAD_FIELD))
 
     async def explain_fault(self, request: Request, _: Exception) -> Response:
         """Return the error page for a fault of Andy itself, which the server logs with its traceback."""

@@ -121,6 +121,23 @@ async def test_a_backup_of_a_running_home_is_of_one_moment(home, tmp_path):
     assert not new.database.with_name("messages.db-wal").exists()
 
 
+def test_links_that_lead_out_together_leave_a_backup_that_can_be_restored(home, tmp_path):
+    deep = home.groups / "main" / "a" / "b" / "c"
+    deep.mkdir(parents=True)
+    (deep / "to-the-top").symlink_to("../../..")
+    (deep / "out").symlink_to("to-the-top/../../../../etc")
+    (deep / "one").symlink_to("other")
+    (deep / "other").symlink_to("one")
+    (deep / "round").symlink_to("one")
+    made = make(home, tmp_path / "b.tar.gz")
+
+    put_back(Home(tmp_path / "new"), made.path)
+
+    assert made.left_out == ("groups/main/a/b/c/out",)
+    restored = tmp_path / "new" / "groups" / "main" / "a" / "b" / "c"
+    assert sorted(path.name for path in restored.iterdir()) == ["one", "other", "round", "to-the-top"]
+
+
 def test_what_agents_plant_is_not_followed_and_breaks_no_backup(home, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text(KEY)

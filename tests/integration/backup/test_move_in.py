@@ -778,6 +778,23 @@ def test_a_home_of_nanobot_comes_as_far_as_it_is_in_files(home, nanobot, capsys)
     assert all((one["messages"], one["notes"], one["tasks"]) == (0, [], []) for one in again["groups"])
 
 
+def test_a_topic_of_openclaw_that_no_file_can_be_named_after_is_imported_without_it(home, openclaw, capsys):
+    index = openclaw / "agents/main/sessions/sessions.json"
+    sessions = json.loads(index.read_text())
+    sessions["agent:main:telegram:group:1:topic:\0"] = {"sessionId": "s-none"}
+    index.write_text(json.dumps(sessions))
+    assert "tg:-100123" in [one["chat"] for one in moved(home, capsys, "openclaw", str(openclaw))["groups"]]
+
+
+@pytest.mark.parametrize("path", ["", ".", "..", "a/../note", "/etc/passwd", "note\0", "a\0/note", "link"])
+def test_no_other_file_than_one_below_the_folder_can_be_read(tmp_path, path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "note").touch()
+    (tmp_path / "link").symlink_to("note")
+    assert foreign_home.has_file(tmp_path, "note")
+    assert not foreign_home.has_file(tmp_path, path)
+
+
 @pytest.mark.parametrize("program", ["openclaw", "nanobot"])
 @pytest.mark.parametrize("body", ['{"version": 2, "jobs": []}', "[]", "{", "[" * 200_000])
 def test_jobs_of_an_unknown_version_are_refused(home, program, body, request):

@@ -69,6 +69,33 @@ def test_an_archive_that_reaches_out_is_refused_and_changes_nothing(home, tmp_pa
     refused(home, tmp_path, source, match="it holds|is no plain file|something in it")
 
 
+@pytest.mark.parametrize("has_filter", [True, False], ids=["new Python", "Python of Debian 12"])
+def test_a_link_that_turns_back_in_an_earlier_backup_is_left_out_of_the_restored_home(
+    home, tmp_path, monkeypatch, has_filter
+):
+    if not has_filter:
+        monkeypatch.delattr(tarfile, "data_filter")
+    made = make(home, tmp_path / "b.tar.gz")
+    links = [
+        {"name": "groups/main/conversations/top", "kind": tarfile.SYMTYPE, "link": ".."},
+        {"name": "groups/main/conversations/out", "kind": tarfile.SYMTYPE, "link": "top/../other"},
+    ]
+
+    def plant(name: str, text: bytes, tar: tarfile.TarFile) -> bool:
+        if name == archive.CONTENTS:
+            for link in links:
+                planted(tar, **link)
+            added(tar, text, *links)
+        return name != archive.CONTENTS
+
+    done = put_back(home, rewritten(made.path, tmp_path / "old.tar.gz", plant), force=True)
+
+    restored = home.groups / "main" / "conversations"
+    assert (restored / "top").is_symlink()
+    assert not (restored / "out").is_symlink()
+    assert done.left_out == ("groups/main/conversations/out",)
+
+
 def test_a_number_that_is_none_in_a_header_is_refused(home, tmp_path):
     with (home.groups / "main" / "with-holes").open("wb") as file:
         file.truncate(2**21)
@@ -169,6 +196,7 @@ def test_a_newer_store_is_refused(home, tmp_path):
         ("groups/a/l", "../b/x", False),
         ("groups/a/l", "b/../../c", False),
         ("groups/a/l", "x/../..", False),
+        ("groups/a/b/l", ".././/x", True),
         ("groups/a/l", "/x", False),
         ("groups/l", "a", False),
         ("data/sessions/a/.claude/l", "../x", True),
@@ -178,3 +206,11 @@ def test_a_newer_store_is_refused(home, tmp_path):
 )
 def test_a_link_may_lead_about_its_own_group(name, target, inside):
     assert archive.stays_inside(name, target) is inside
+
+
+@pytest.mark.parametrize(
+    ("target", "turns"),
+    [("../../x", False), ("././..//../x/y", False), ("..", False), ("x/../y", True), ("../x/.", False)],
+)
+def test_a_target_turns_back_after_a_name(target, turns):
+    assert archive.turns_back(target) is turns

@@ -276,3 +276,40 @@ async def test_a_numbered_yes_to_another_question_about_a_task_is_only_noted(har
     await harness.hear("@Andy /questions")
     await harness.hear("@Andy 1. yes")
     assert await harness.status() == "active"
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "deadline", "pct"),
+    [
+        ("When will it be done?", "tomorrow", "2026-02-10", 0),
+        ("By when?", "tomorrow", "2026-02-10", 0),
+        ("What is the deadline?", "tomorrow", "2026-02-10", 0),
+        ("언제까지 되나요?", "내일", "2026-02-10", 0),
+        ("언제쯤 끝날까요?", "내일", "2026-02-10", 0),
+        ("When shall I remind you about the report?", "tomorrow", None, 0),
+        ("When shall I remind you that it is due?", "tomorrow", None, 0),
+        ("When did you last talk to Min about it?", "on Friday", None, 0),
+        ("When was it finished?", "on Friday", None, 0),
+        ("Who pays the bill that is due?", "Friday", None, 0),
+        ("언제 다시 알려드릴까요?", "내일", None, 0),
+        ("언제 끝났나요?", "금요일", None, 0),
+        ("How far is the blog?", "60 %", None, 60),
+        ("How much of it is done?", "about 60 percent", None, 60),
+        ("어디까지 됐나요?", "60%", None, 60),
+        ("How full is the tank?", "60%", None, 0),
+        ("How sure are you?", "60%", None, 0),
+    ],
+)
+async def test_an_answer_changes_what_its_question_asks_about_the_task(
+    harness, question, answer, deadline, pct
+):
+    await harness.put(
+        a_task("task_002", deadline=None, pct=0), a_question("q_1", task_id="task_002", question=question)
+    )
+    harness.is_now("2026-02-09 09:00")
+    await harness.hear("@Andy /questions")
+    await harness.hear(f"@Andy 1. {answer}")
+    (task,) = await harness.harness.rows(
+        "SELECT deadline_date, pct FROM dashboard_tasks WHERE id = 'task_002'"
+    )
+    assert (task["deadline_date"], task["pct"]) == (deadline, pct)

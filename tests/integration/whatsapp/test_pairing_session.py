@@ -35,9 +35,10 @@ async def test_pairing_shows_codes_until_a_phone_takes_one(monkeypatch):
     assert said[2] == PairingEnd(ok=True, jid=f"{wa.ANDY}@s.whatsapp.net")
 
 
-async def test_pairing_by_number_shows_letters():
+@pytest.mark.parametrize("phone", ["+49 170 0", "+٤٩ ١٧٠ ٠", "+４９ ²１７０-0"])
+async def test_pairing_by_number_shows_letters(phone):
     whatsapp, said = FakeWhatsApp(), []
-    task = asyncio.create_task(PairingSession(whatsapp.client, said.append, phone="+49 170 0").run())
+    task = asyncio.create_task(PairingSession(whatsapp.client, said.append, phone=phone).run())
     await until(lambda: whatsapp.login is not None, "connecting")
     await whatsapp.client.event._qr(whatsapp.client, b"2@one")
     await until(lambda: said, "the letters")

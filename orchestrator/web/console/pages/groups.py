@@ -34,7 +34,7 @@ from orchestrator.store.groups.changes import GroupChange, GroupPart
 from orchestrator.store.schedule import followed_calendars
 from orchestrator.store.settings import model_services
 from orchestrator.web.api.groups import AccessAnswer, FurtherChat
-from orchestrator.web.bodies import whole_number
+from orchestrator.web.bodies import BAD_FIELD, whole_number
 from orchestrator.web.console import settings_form
 from orchestrator.web.console.form_tokens import SentForm, typed
 from orchestrator.web.console.page import Page, View
@@ -82,7 +82,7 @@ async def register(view: View, form: SentForm) -> Response:
 
 def _refusal_text(view: View, error: AndyError | ValidationError) -> str:
     """Return why a form is refused, in the page's language where there are words for it."""
-    return view.why(error if isinstance(error, AndyError) else BadRequest(str(error)))
+    return view.why(error if isinstance(error, AndyError) else BadRequest(BAD_FIELD))
 
 
 async def _free_folder(view: View, name: str) -> str:
