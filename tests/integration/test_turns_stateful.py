@@ -57,16 +57,27 @@ class Tries:
     waits_since_ms: int | None = None
     waits_for: str | None = None
     """The service whose outage keeps it waiting."""
+    asked_again_ms: int = 0
+    """When the present host started, if it found the turn waiting for the model: only since then does its
+    waiting count, as the host before may have been off for long.
+    """
     is_stopped: bool = False
     not_before_ms: int | None = None
 
     def wait(self, service, now_ms):
         self.waits_for = service
         self.waits_since_ms = now_ms if self.waits_since_ms is None else self.waits_since_ms
+        if service == "model":
+            self.waits_since_ms = max(self.waits_since_ms, self.asked_again_ms)
+
+    def restart(self, now_ms):
+        if self.waits_for == "model":
+            self.asked_again_ms = now_ms
 
     def end_wait(self, service):
         if self.waits_for == service:
             self.waits_for = self.waits_since_ms = None
+            self.asked_again_ms = 0
 
     def go_on(self, now_ms, fault):
         """Go on after a try without an answer; return the state that the turn is in then."""
@@ -74,15 +85,15 @@ class Tries:
             return TurnState.FAILED
         if fault is FailureOwner.ENGINE:
             self.wait("engine", now_ms)
-        if self.waits_since_ms is not None:
+        if fault is FailureOwner.RESTART:
+            if self.restarts == MAX_RESTARTS:
+                return TurnState.FAILED
+            delay_ms = RESTART_DELAYS_MS[min(self.restarts, len(RESTART_DELAYS_MS) - 1)]
+        elif self.waits_since_ms is not None:
             waited_ms = now_ms - self.waits_since_ms
             if waited_ms >= MAX_OUTAGE_MS:
                 return TurnState.FAILED
             delay_ms = min(max(waited_ms // 2, 5_000), MINUTE_MS)
-        elif fault is FailureOwner.RESTART:
-            if self.restarts == MAX_RESTARTS:
-                return TurnState.FAILED
-            delay_ms = RESTART_DELAYS_MS[min(self.restarts, len(RESTART_DELAYS_MS) - 1)]
         else:
             if self.attempt == MAX_ATTEMPTS:
                 return TurnState.FAILED
@@ -134,6 +145,8 @@ class Chat(RuleBasedStateMachine):
         numbers = self.harness.numbers
         await self._open()
         self.harness.numbers = numbers
+        for tries in self.tries.values():
+            tries.restart(self.clock.now_ms())
 
     @initialize()
     def a_question_is_asked(self):

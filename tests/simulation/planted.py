@@ -46,7 +46,10 @@ BUGS = (
         right="        times: list[int] = []\n",
         wrong="        times: list[int] = []\n        now_ms = self._clock.now_ms()\n",
         also=(
-            ("            now_ms = self._clock.now_ms()\n            settled", "            settled"),
+            (
+                "            now_ms = self._clock.now_ms()\n            await self._recorder.settle(tx)\n",
+                "            await self._recorder.settle(tx)\n",
+            ),
             ("CLOCK_SLACK_MS = 60_000\n", "CLOCK_SLACK_MS = 0\n"),
         ),
         worlds="--loops --hours=1",
