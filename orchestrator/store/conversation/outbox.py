@@ -419,7 +419,7 @@ async def is_rest_of_unsent(tx: Tx, outgoing_id: int) -> bool:
     cursor = await tx.execute(
         """
         SELECT 1 FROM outbox AS rest
-        JOIN outbox AS earlier ON rest.part_of IN (earlier.id, earlier.part_of)
+        JOIN outbox AS earlier ON (earlier.id = rest.part_of OR earlier.part_of = rest.part_of)
             AND earlier.part < rest.part AND earlier.state IN ('skipped', 'dead')
         WHERE rest.id = ?
         """,
