@@ -345,6 +345,19 @@ async def test_a_question_outlives_an_outage_in_which_the_machine_slept_or_was_o
     assert (await harness.ask(OVERLOADED)).headers["x-should-retry"] == "false", "it goes on counting"
 
 
+async def test_an_outage_that_began_while_the_clock_was_ahead_ends_after_a_quarter_of_an_hour(
+    harness: Harness,
+) -> None:
+    clock = harness.store_harness.clock
+    clock.wall_ms += 8 * 3_600_000
+    await harness.begin()
+    await harness.ask(OVERLOADED)
+    clock.wall_ms -= 8 * 3_600_000
+    assert "x-should-retry" not in (await harness.ask(OVERLOADED)).headers
+    clock.pass_ms(failures.MAX_OUTAGE_MS)
+    assert (await harness.ask(OVERLOADED)).headers["x-should-retry"] == "false"
+
+
 async def test_a_good_answer_ends_the_outage(harness: Harness) -> None:
     turn, run = await harness.begin()
     await harness.ask(OVERLOADED)
