@@ -111,7 +111,7 @@ check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	@# At once: each has a processor for itself, and half a minute of work.
-	$(BIN)/mypy --config-file tests/mypy.ini & tests=$$!; $(BIN)/mypy && wait $$tests
+	$(BIN)/mypy --config-file tests/mypy.ini & tests=$$!; $(BIN)/mypy; own=$$?; wait $$tests && exit $$own
 	$(BIN)/lint-imports --no-cache
 	$(QUICK)
 	$(BROWSER)

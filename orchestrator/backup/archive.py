@@ -56,7 +56,7 @@ LEFT_OUT = frozenset(
 )
 """Parts of `data/` that no backup has: they belong to one run or one machine, or are made again."""
 LEFTOVER_MS = 86_400_000
-"""Milliseconds without a write after which a temporary folder is one of a killed process."""
+"""Milliseconds without a write after which a temporary folder or file is one of a killed process."""
 SCRATCH_NAME = r"[a-z0-9_]{8}"
 """A pattern of the ends of names that `tempfile` makes."""
 SCRATCH_ENTRIES = frozenset({"home", "messages.db", "messages.db-journal", "outgoing", "whole"})

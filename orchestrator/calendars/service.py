@@ -183,8 +183,8 @@ async def brief(tx: Tx, group: Group, *, zone: ZoneInfo, now_ms: int) -> str | N
     """Return the text about today's and tomorrow's events that an agent reads with a message.
 
     It has the first `MAX_BRIEF` events from now on, and the number of the others. If the group has as many
-    events as are written and read at most, it says that later ones may be missing. It also names the
-    calendars that cannot be read. None if the group follows no calendar.
+    events as are written and read at most, it says that some may be missing. It also names the calendars
+    that cannot be read. None if the group follows no calendar.
     """
     calendars = await followed_calendars.every(tx, group.folder)
     if not calendars:
@@ -202,7 +202,7 @@ async def brief(tx: Tx, group: Group, *, zone: ZoneInfo, now_ms: int) -> str | N
     if len(events) > MAX_BRIEF:
         rows.append(f"(and {len(events) - MAX_BRIEF} more)")
     is_cut = await followed_calendars.count_events(tx, group.folder) >= MAX_EVENTS
-    later = f"Only the first {MAX_EVENTS:,} events of the next" if is_cut else "The next"
+    later = f"{MAX_EVENTS:,} events, perhaps not all, of the next" if is_cut else "The next"
     return "\n".join([HEAD, "", *rows, *unread, f"{later} 60 days are in /workspace/env/calendar.json."])
 
 

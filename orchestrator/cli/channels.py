@@ -293,7 +293,8 @@ async def connection_status(home: Home, channel: ChannelDescription) -> dict[str
     reported: dict[str, Any] | None = (reports or {}).get(channel.name)
     fields = stored.model_dump() | {"is_running": is_running, "account": account}
     if reported is not None:
-        return fields | reported
+        # A channel that reports nothing has no connection that could be down.
+        return fields | {"state": "connected"} | reported
     # Somebody has logged in since the login was ended, so the advice to do that is out of date.
     advice = "" if account and stored.state == "logged_out" else stored.advice
     if is_running and account:

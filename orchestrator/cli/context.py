@@ -166,7 +166,7 @@ def correct(
 def _check_correction(
     group: str, plan_options: list[str], *, plan_id: str | None, has_summary: bool, forget: bool
 ) -> None:
-    """Check that each given option of `correct` has something to change, and that there is a change.
+    """Check that each given option of `correct` belongs to a change, and that there is a change.
 
     `plan_options` are the given ones of --task, --title, --objective and --status. Raises `UsageError`.
     """
@@ -183,7 +183,7 @@ def _check_correction(
         raise UsageError("A status is a task's: add --task ID, or leave out --status.")
     if not has_summary and plan_id is None:
         raise UsageError("Say what is to be corrected: --summary TEXT, or --plan ID.")
-    if plan_id is not None and not forget and plan_options in ([], ["--task"]):
+    if plan_id is not None and not has_summary and not forget and plan_options in ([], ["--task"]):
         raise UsageError(
             "Say what is to be changed of the plan: --title, --objective or --forget; of its --task, --title"
             " or --status."

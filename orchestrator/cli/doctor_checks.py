@@ -30,6 +30,7 @@ from orchestrator.base.tables import counted, size_text
 from orchestrator.channels.description import ChannelDescription, ChannelFinding
 from orchestrator.cli import commands
 from orchestrator.cli.channels import connection_status
+from orchestrator.compose.self_inspect import own_id
 from orchestrator.containers import mount_allowlist, runtime_selection
 from orchestrator.containers.docker import client as docker_client
 from orchestrator.containers.docker import host_paths, network, runtime
@@ -381,7 +382,7 @@ async def compose(home: Home, settings: Settings) -> DoctorFinding:
     It passes unchecked if agents are plain processes. If no engine answers, the mounts cannot be read, and a
     note says so. Raises `ContainerError` if they are not mounted.
     """
-    if settings.andy_runtime == "process":
+    if settings.andy_runtime == "process" or await asyncio.to_thread(own_id) is None:
         return ok("compose", "Andy does not run in a container")
     if not await runtime.answers(seconds=ENGINE_SECONDS):
         return note("compose", "cannot be checked without an engine")

@@ -15,6 +15,7 @@ import structlog
 
 from orchestrator import __version__
 from orchestrator.base.supervision import LoopFailure, LoopFailureView, reason_of
+from orchestrator.channels.discovery import find
 from orchestrator.channels.registry import Channels
 from orchestrator.containers.feature import ContainersFeature
 from orchestrator.containers.live_runs import ForesightFigures, ForesightView
@@ -251,10 +252,7 @@ class StatusService:
         has_engine = await selected.has_engine()
         image_problem = await selected.image_problem() if has_engine else None
         failing = self._failing()
-        channel_states = {
-            channel.name: channel_state(channel, failing.get(f"{CHANNEL_PREFIX}{channel.name}"))
-            for channel in self._channels.all
-        }
+        channels = channel_states(self._channels.all, failing)
         async with self._host.database.reading() as tx:
             first_group = next(iter(await groups.every(tx)), None)
             # With 'auto' the agent depends on the credential; while that is unreadable, the setting is shown.
@@ -276,8 +274,7 @@ class StatusService:
                 now_ms=clock.now_ms(),
                 steady_ms=clock.steady_ms(),
                 disk_free_bytes=free_bytes,
-                # The state of a channel without a connection, such as the chats of this machine, is empty.
-                channels={name: state for name, state in channel_states.items() if state},
+                channels=channels,
                 zone=settings.tz,
                 settings_changed=[{"name": name.upper(), "source": place} for name, place in changed.items()],
                 has_engine=has_engine,
@@ -340,6 +337,20 @@ async def gather(tx: Tx, host: HostFacts) -> StatusView:
         "errors": await _errors(tx, since_ms=host.now_ms - DAY_MS),
         "notices": await _notices(tx, since_ms=host.now_ms - DAY_MS),
     }
+
+
+def channel_states(
+    channels: Sequence[Channel], failures: Mapping[str, LoopFailure]
+) -> dict[str, ChannelState]:
+    """Return the states of the channels that are on, by name; `failures` are the failures of loops, by name.
+
+    One that is always on, such as the chats of this machine, is left out if its state is empty.
+    """
+    states = {
+        channel.name: channel_state(channel, failures.get(f"{CHANNEL_PREFIX}{channel.name}"))
+        for channel in channels
+    }
+    return {name: state for name, state in states.items() if state or not find(name).is_always_on}
 
 
 def channel_state(channel: Channel, failure: LoopFailure | None) -> ChannelState:

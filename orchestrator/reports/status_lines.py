@@ -153,7 +153,7 @@ def _refusal_text(refusal: RefusalView, zone: ZoneInfo | None) -> str:
 
 def _channel_text(condition: ChannelState) -> str:
     """Return the state of a channel (a messenger's connection) as text, with advice if there is some."""
-    state = str(condition.get("state", "")).replace("_", " ")
+    state = str(condition.get("state", "on")).replace("_", " ")
     advice = condition.get("advice", "")
     return f"⚠️ {state}: {advice}" if advice else state
 

@@ -129,7 +129,10 @@ POLICIES = (
         table="outbox",
         time="coalesce(sent_ms, created_ms)",
         is_over="state IN ('sent', 'skipped')"
-        " AND NOT EXISTS (SELECT 1 FROM outbox AS o WHERE o.part_of = outbox.id)",
+        " AND NOT EXISTS (SELECT 1 FROM outbox AS o WHERE o.part_of = outbox.id)"
+        # The skipped parts of such a message, too: they are sent again with it.
+        " AND NOT (state = 'skipped' AND EXISTS (SELECT 1 FROM outbox AS o"
+        " WHERE o.state IN ('dead', 'unknown') AND (o.id = outbox.part_of OR o.part_of = outbox.part_of)))",
     ),
     RetentionPolicy(table="task_run_logs", time="run_at", is_over="status <> 'running'"),
     RetentionPolicy(

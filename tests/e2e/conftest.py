@@ -30,7 +30,6 @@ SAME_IN_BOTH = (
     "test_people.py",
     "test_roles.py",
     "test_session_commands.py",
-    "test_shutting_down.py",
     "test_spending.py",
     "test_tasks.py",
     "test_the_main_job.py",

@@ -29,6 +29,7 @@ from orchestrator.domain.errors import ChannelDown, ChannelRefused, SettingError
 from orchestrator.domain.values import ChatJid, MessageId
 from orchestrator.home import settings
 from orchestrator.home.directory import Home
+from orchestrator.reports.status import channel_states
 from tests.support.foreign_channel import SOURCE, installed_channel
 
 LOFT = ["loft=north"]
@@ -189,6 +190,29 @@ async def test_a_channel_that_the_running_andy_does_not_use_is_not_connected(pig
         " 'andy channels add pigeon'."
     )
     assert (await doctor_checks.channel(home, pigeon)).state == "note"
+
+
+async def test_a_channel_in_use_that_reports_no_connection_is_not_called_unused(pigeons, home, monkeypatch):
+    used = [SimpleNamespace(name=name, status=dict) for name in ("local", "pigeon")]
+    states = channel_states(used, {})
+    assert states == {"pigeon": {}}
+
+    @asynccontextmanager
+    async def running(_: Home) -> AsyncIterator[SimpleNamespace]:
+        async def report() -> dict[str, Any]:
+            return {"channels": states}
+
+        yield SimpleNamespace(status=report)
+
+    monkeypatch.setattr(Client, "of", running)
+    login = home.root / "data/channels/pigeon/login"
+    login.parent.mkdir(parents=True)
+    login.write_text("north")
+
+    row = await commands.connection_status(home, discovery.find("pigeon"))
+
+    assert (row["account"], row["state"], row["advice"]) == ("north", "connected", "")
+    assert (await doctor_checks.channel(home, discovery.find("pigeon"))).state == "ok"
 
 
 def test_what_is_not_given_without_a_terminal_has_its_default_or_is_named(pigeons, home, monkeypatch, capsys):

@@ -173,6 +173,7 @@ async def test_a_task_that_was_ended_by_a_tap_is_taken_up_again_where_that_is_sa
     home = tmp_path / "home"
     task_id = await tool(browser, home, "family", "create_task", title="Wash the car")
     await tool(browser, home, "family", "update_task", task_id=task_id, progress=40)
+    before = task(home, task_id)
     page = await send_form(browser, f"/board/family/tasks/{task_id}/{action}", of="/board")
     undo = f"/board/family/tasks/{task_id}/undo"
     ((path, number),) = re.findall(
@@ -182,6 +183,8 @@ async def test_a_task_that_was_ended_by_a_tap_is_taken_up_again_where_that_is_sa
     await browser.post(path, data={"_form": number}, follow_redirects=True)
     found = task(home, task_id)
     assert (found["status"], found["pct"]) == ("active", 40)
+    # A task that was dropped has still been silent for as long as before.
+    assert (found["last_update_ms"] == before["last_update_ms"]) is (action == "drop")
 
 
 def test_every_refusal_of_the_dashboard_has_words():

@@ -646,7 +646,8 @@ async def test_why_a_group_is_not_registered_is_said_in_the_language_of_the_page
     assert "폴더 이름은" in page.text
     assert "is reserved" not in page.text
     page = await send_form(browser, "/groups/work/chats", of="/groups/work", jid="local:family")
-    assert "이미 에이전트가 있습니다" in page.text
+    assert "이미 등록되어 있습니다" in page.text
+    assert "registered as &#39;family&#39;: take it off first." in page.text, "the reason itself"
     page = await send_form(browser, "/groups/work/chats", of="/groups/work", jid="")
     assert "이 요청은 처리할 수 없습니다" in page.text
 

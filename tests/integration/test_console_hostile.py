@@ -146,15 +146,16 @@ async def test_a_refused_message_leaves_no_file_and_is_refused_in_the_language_o
     home = tmp_path / "home"
     async with console_browser(home) as browser:
         browser.cookies.set("andy_language", "ko")
-        page = await browser.get("/console/chats/family")
-        form = re.findall(r'name="_form" value="([^"]+)"', page.text)
         said = {"speaker": "member", "chat": "local:main", "text": "see the plan"}
         for changed, status, reason in (
             ({}, 422, "이 요청은 처리할 수 없습니다"),
+            ({"chat": "", "speaker": "andy"}, 422, "not as Andy"),
             ({"chat": "", "text": " "}, 422, "내용이 비어 있습니다"),
             ({"chat": "", "text": "x" * 200_000}, 413, "글이 너무 깁니다"),
         ):
-            fields = {"_form": form.pop(), **said, **changed}
+            page = await browser.get("/console/chats/family")
+            form = re.findall(r'name="_form" value="([^"]+)"', page.text)
+            fields = {"_form": form[0], **said, **changed}
             file = {"file": ("plan.txt", b"x", "text/plain")} if fields["text"].strip() else None
             answer = await browser.post("/console/chats/family/say", data=fields, files=file)
             assert (answer.status_code, reason in answer.text) == (status, True), answer.text[-3000:]

@@ -202,18 +202,19 @@ def test_a_summary_and_plans_are_corrected(andy: AndyProcess, manager: ContextMa
         (("--plan", "plan_001", "--title", "x", "--forget"), "leave out --title, or --forget"),
         (("--plan", "plan_001"), "what is to be changed of the plan: --title"),
         (("--plan", "plan_001", "--task", "task_001"), "what is to be changed of the plan: --title"),
-        (("--summary", "x", "--plan", "plan_001"), "what is to be changed of the plan: --title"),
     ):
         refused = andy.cli("context", "correct", "main", *words)
         lines = refused.stderr.strip().splitlines()
         assert (refused.returncode, len(lines), fix in lines[0]) == (2, 1, True), refused.stderr
     assert manager.load(now_ms=9) == kept
+    told(andy, "correct", "main", "--summary", "Jane likes coffee.", "--plan", "plan_001")
+    assert manager.load(now_ms=9).context.conversation.running_summary == "Jane likes coffee."
 
     told(andy, *given, "--forget")
     kept = manager.load(now_ms=9)
     assert (kept.workflow.plans, kept.context.memory.active_plan_id) == ((), None)
     audited = andy.rows("SELECT detail FROM audit WHERE kind = 'context.changed'")
-    assert [row["detail"].startswith('{"snapshot":"context-') for row in audited] == [True] * 5
+    assert [row["detail"].startswith('{"snapshot":"context-') for row in audited] == [True] * 6
 
 
 async def test_people_are_shown_with_their_notes_and_forgotten(andy: AndyProcess) -> None:

@@ -725,6 +725,22 @@ async def test_a_long_text_leaves_in_parts_before_what_waits_behind_it(office):
     assert [one.text for one in stored] == office.channel.texts()
 
 
+async def test_a_part_of_a_long_text_looks_for_its_earlier_ones_in_an_index(database):
+    plan = []
+
+    class Explaining:
+        """The transaction, which also explains how SQLite runs each query."""
+
+        async def execute(self, sql, parameters):
+            plan.extend(await tx.execute_fetchall(f"EXPLAIN QUERY PLAN {sql}", parameters))
+            return await tx.execute(sql, parameters)
+
+    async with database.reading() as tx:
+        await outbox.is_rest_of_unsent(Explaining(), 1)
+    assert plan
+    assert [row["detail"] for row in plan if row["detail"].startswith("SCAN")] == []
+
+
 @pytest.mark.parametrize("sent", [[], ["One two."]])
 async def test_the_rest_of_a_long_text_is_sent_only_after_the_part_that_was_refused(office, sent):
     office.channel.max_text_chars = 12

@@ -394,10 +394,14 @@ async def test_the_runtime_is_that_of_the_running_andy_whatever_a_file_says(home
 async def test_without_an_engine_that_answers_the_mounts_of_compose_count_as_not_checked(home, monkeypatch):
     monkeypatch.setenv("ANDY_RUNTIME", "docker")
     monkeypatch.setenv("DOCKER_HOST", f"unix://{home.root}/nothing.sock")
+    monkeypatch.setattr(checks, "own_id", lambda: "0" * 64)
     seen = await found(home)
     assert [(seen[name].state, seen[name].text) for name in ("image", "compose")] == [
         ("note", "cannot be checked without an engine")
     ] * 2
+    monkeypatch.setattr(checks, "own_id", lambda: None)
+    compose = (await found(home))["compose"]
+    assert (compose.state, compose.text) == ("ok", "Andy does not run in a container")
 
 
 async def test_a_check_that_says_itself_what_to_do_points_to_nothing_else(monkeypatch):

@@ -353,6 +353,19 @@ async def test_a_turn_whose_outage_lasted_while_the_host_was_off_is_tried_again(
     assert (await harness.store_harness.turn(turn.id)).state is TurnState.QUEUED
 
 
+async def test_an_outage_that_began_while_the_clock_was_ahead_ends_after_a_quarter_of_an_hour(
+    harness: Harness,
+) -> None:
+    clock = harness.store_harness.clock
+    clock.wall_ms += 8 * 3_600_000
+    await harness.begin()
+    await harness.ask(OVERLOADED)
+    clock.wall_ms -= 8 * 3_600_000
+    assert "x-should-retry" not in (await harness.ask(OVERLOADED)).headers
+    clock.pass_ms(failures.MAX_OUTAGE_MS)
+    assert (await harness.ask(OVERLOADED)).headers["x-should-retry"] == "false"
+
+
 async def test_a_good_answer_ends_the_outage(harness: Harness) -> None:
     turn, run = await harness.begin()
     await harness.ask(OVERLOADED)

@@ -275,6 +275,30 @@ async def test_messages_leave_when_their_owner_says_so_and_turns_and_runs_after_
     assert await store_harness.deliver_all() == ["now this"]
 
 
+async def test_the_rest_of_a_text_stays_as_long_as_the_part_that_could_not_be_sent(
+    store_harness: StoreHarness, directory: Path
+) -> None:
+    await store_harness.add_group("family")
+    async with store_harness.database.transaction() as tx:
+        await outbox.add(
+            tx, chat_jid=ChatJid("local:family"), text="a long text", dedupe_key="long", now_ms=1
+        )
+        (whole,) = await outbox.unsent(tx, limit=9)
+        await outbox.split(tx, whole, ["a", "long", "text"])
+        await tx.execute(
+            "UPDATE outbox SET state = CASE part WHEN 0 THEN 'dead' ELSE 'skipped' END,"
+            " error = CASE part WHEN 0 THEN 'blocked' ELSE ? END",
+            (outbox.REST_OF_UNSENT,),
+        )
+    store_harness.clock.pass_ms(YEAR * DAY_MS)
+    assert await keeping(store_harness, directory).sweep() == {}
+    async with store_harness.database.transaction() as tx:
+        assert await outbox.revive(tx, whole.id, now_ms=store_harness.clock.now_ms())
+    assert await store_harness.deliver_all() == ["a", "long", "text"]
+    store_harness.clock.pass_ms(YEAR * DAY_MS)
+    assert (await keeping(store_harness, directory).sweep())["outbox"] == 2
+
+
 async def test_zero_days_is_for_ever(home: DashboardHarness, directory: Path) -> None:
     await furnish(home)
     home.clock.pass_ms(9 * YEAR * DAY_MS)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import io
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from orchestrator.domain.errors import BackupError
-from orchestrator.web.console.pages.care import _store_backup
+from orchestrator.web.console.pages.care import _delete_leftover_uploads, _store_backup
 
 
 def test_a_sent_backup_that_cannot_be_stored_is_refused_with_the_reason(tmp_path: Path) -> None:
@@ -19,6 +20,19 @@ def test_a_sent_backup_that_cannot_be_stored_is_refused_with_the_reason(tmp_path
     folder.write_text("no folder")
     with pytest.raises(BackupError, match="cannot be kept"):
         _store_backup(io.BytesIO(b"\x1f\x8b"), folder, "mine.tar.gz")
+
+
+def test_what_a_killed_upload_left_is_deleted_after_a_day(tmp_path: Path) -> None:
+    old, new, other = (
+        tmp_path / name for name in (".upload-0123abcd", ".upload-4567cdef", ".upload-of-mine")
+    )
+    for path in (old, new, other):
+        path.write_bytes(b"a whole backup")
+    day_ago = time.time() - 90_000
+    for path in (old, other):
+        os.utime(path, (day_ago, day_ago))
+    _delete_leftover_uploads(tmp_path, now_ms=round(time.time() * 1000))
+    assert sorted(tmp_path.iterdir()) == [new, other]
 
 
 @pytest.mark.parametrize("has_links", [True, False])

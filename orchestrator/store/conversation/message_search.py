@@ -2,8 +2,9 @@
 
 Terms of three or more characters are looked up in the index. Shorter ones, such as many Korean words, are not
 in an index of trigrams: the messages themselves are scanned for them, newest first. That takes some
-milliseconds where many messages match, and up to a second per million where none does. Until the index is
-complete, every term is searched in this way.
+milliseconds where many messages match, and up to a second per million where none does; several times as long
+for a term with letters outside of ASCII that have two cases, such as `é`. Until the index is complete, every
+term is searched in this way.
 """
 
 from __future__ import annotations

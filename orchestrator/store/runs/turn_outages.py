@@ -37,13 +37,14 @@ async def begin(tx: Tx, turn_id: TurnId, cause: Outage, *, since_ms: int, earlie
     """Record that a turn waits since `since_ms` for the end of an outage, and return since when it waits
     (epoch ms).
 
-    For a turn that waits already, that is the `since_ms` of the first call, but not before `earliest_ms`; the
-    cause is updated.
+    For a turn that waits already, that is the `since_ms` of the first call, but not before `earliest_ms` nor
+    after `since_ms`, as if the clock was ahead at the first call; the cause is updated.
     """
     cursor = await tx.execute(
         """
         INSERT INTO turn_outages (turn_id, cause, since_ms) VALUES (?, ?, ?)
-        ON CONFLICT (turn_id) DO UPDATE SET cause = excluded.cause, since_ms = max(since_ms, ?)
+        ON CONFLICT (turn_id) DO UPDATE
+        SET cause = excluded.cause, since_ms = min(max(since_ms, ?), excluded.since_ms)
         RETURNING since_ms
         """,
         (turn_id, cause, since_ms, earliest_ms),

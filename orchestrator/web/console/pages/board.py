@@ -156,18 +156,19 @@ async def change_task(view: View, form: SentForm) -> Response:
         arguments["blocker_note"] = form.text("note")
     undo = ""
     if action in ENDINGS:
+        undo = f"/board/{folder}/tasks/{task_id}/undo"
+    if action == "complete":
         # A completion overwrites the progress, so the form that undoes it has the present one.
         async with view.host.reader.reading() as tx:
             row = await board_tasks.get(tx, (await groups.known(tx, folder)).folder, task_id)
-        progress = f"?progress={row.pct}" if row is not None else ""
-        undo = f"/board/{folder}/tasks/{task_id}/undo{progress}"
+        undo += f"?progress={row.pct}" if row is not None else ""
     return await _change(view, form, "update_task", arguments, done_key=f".did_{action}", undo=undo)
 
 
 async def reopen_task(view: View, form: SentForm) -> Response:
     """Reopen a task that was just completed or dropped, whatever version the page showed.
 
-    It gets the progress that the query names, which it had before.
+    It gets the progress that the query names, if it names one: a completed task had it before.
     """
     arguments = {"task_id": view.path_param("id"), **TASK_ACTIONS["reopen"]}
     if (progress := whole_number(view.query("progress"))) is not None:

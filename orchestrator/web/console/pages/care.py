@@ -24,6 +24,7 @@ from starlette.responses import FileResponse, Response
 
 from orchestrator import __version__
 from orchestrator.backup import inspection, make, restore_request
+from orchestrator.backup.archive import LEFTOVER_MS
 from orchestrator.backup.swap import read_record
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.redaction import Redactor
@@ -42,6 +43,8 @@ log = structlog.get_logger(__name__)
 BACKUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.tar\.gz")
 UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 GZIP = b"\x1f\x8b"
+PARTIAL_UPLOAD = ".upload-"
+"""The beginning of the name of an uploaded backup that is not yet whole; eight hexadecimal digits follow."""
 _LOGIN = re.compile(r"//[^/@\s]+@")
 """The name and the password in an address."""
 RESTART_SECONDS = 5.0
@@ -159,6 +162,7 @@ async def make_backup(view: View, _: SentForm) -> Response:
     def write() -> make.BackupResult:
         """Write the backup, without `.env`, and create its folder if there is none. Blocks."""
         target.parent.mkdir(mode=0o700, exist_ok=True)
+        _delete_leftover_uploads(target.parent, now_ms=view.now_ms)
         return make.back_up(
             home, target, with_env=False, replaces=False, clock=SystemClock(), say=_ignore_progress
         )
@@ -180,6 +184,7 @@ async def take_upload(view: View, form: SentForm) -> Response:
         return await show(view)
     file.body.seek(0)
     folder = view.host.home.root / "backups"
+    await asyncio.to_thread(_delete_leftover_uploads, folder, now_ms=view.now_ms)
     name = await asyncio.to_thread(_store_backup, file.body, folder, file.name)
     return view.done(f"/care/backups/{name}/restore", view.t(".uploaded", name=name))
 
@@ -191,7 +196,7 @@ def _store_backup(body: BinaryIO, folder: Path, sent_name: str) -> str:
     """
     stem = UNSAFE.sub("-", PurePath(sent_name).name.removesuffix(".tar.gz")).strip("-._")[:80] or "backup"
     # Written under a name that no list shows, and renamed once it is on the disk: what is listed is whole.
-    partial = folder / f".upload-{secrets.token_hex(4)}"
+    partial = folder / f"{PARTIAL_UPLOAD}{secrets.token_hex(4)}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         # Readable by its owner alone from the first byte on: a backup has every chat.
@@ -208,6 +213,18 @@ def _store_backup(body: BinaryIO, folder: Path, sent_name: str) -> str:
         with suppress(OSError):  # a read-only disk refuses also to remove what does not exist
             partial.unlink()
     return name
+
+
+def _delete_leftover_uploads(folder: Path, *, now_ms: int) -> None:
+    """Delete the files that uploads of a killed host left in `folder`, not written for `LEFTOVER_MS`. Blocks.
+
+    Each would hold the space of its backup even after that is deleted. What cannot be deleted stays.
+    """
+    for leftover in folder.glob(f"{PARTIAL_UPLOAD}*"):
+        with suppress(OSError):
+            is_ours = re.fullmatch(r"[0-9a-f]{8}", leftover.name.removeprefix(PARTIAL_UPLOAD))
+            if is_ours and now_ms - leftover.lstat().st_mtime * 1000 > LEFTOVER_MS:
+                leftover.unlink()
 
 
 def _gives_name(partial: Path, target: Path) -> bool:
