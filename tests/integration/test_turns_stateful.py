@@ -57,9 +57,9 @@ class Tries:
     waits_since_ms: int | None = None
     waits_for: str | None = None
     """The service whose outage keeps it waiting."""
-    asked_again_ms: int = 0
-    """When the present host started, if it found the turn waiting for the model: only since then does its
-    waiting count, as the host before may have been off for long.
+    met_ms: int | None = None
+    """When the turn met the outage of the model, or when the present host started, if it waited for the
+    model then. Only since then its waiting counts, as the machine may have slept before, or the host was off.
     """
     is_stopped: bool = False
     not_before_ms: int | None = None
@@ -67,17 +67,19 @@ class Tries:
     def wait(self, service, now_ms):
         self.waits_for = service
         self.waits_since_ms = now_ms if self.waits_since_ms is None else self.waits_since_ms
-        if service == "model":
-            self.waits_since_ms = max(self.waits_since_ms, self.asked_again_ms)
+        if service == "model" and self.met_ms is not None:
+            self.waits_since_ms = max(self.waits_since_ms, self.met_ms)
+        elif service == "model":
+            self.met_ms = now_ms
 
     def restart(self, now_ms):
-        if self.waits_for == "model":
-            self.asked_again_ms = now_ms
+        self.met_ms = now_ms if self.waits_for == "model" else None
 
     def end_wait(self, service):
         if self.waits_for == service:
             self.waits_for = self.waits_since_ms = None
-            self.asked_again_ms = 0
+        if service == "model":
+            self.met_ms = None
 
     def go_on(self, now_ms, fault):
         """Go on after a try without an answer; return the state that the turn is in then."""
