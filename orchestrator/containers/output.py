@@ -186,10 +186,9 @@ class OutputReader:
         except OtherVersion as error:
             await self._wait_for_rate(live, live.frame_rate)
             if not live.has_read_frame and live.verdict is None:
-                # A container that this host has taken over, so that it has a time already, was started by an
-                # earlier host of the container's version. Then a new one, of this host's version, may
-                # succeed.
-                verdict = other_version(is_retryable=live.last_frame_ms is not None)
+                # A container of an earlier host has that host's version. Then a new one, of this host's
+                # version, may succeed.
+                verdict = other_version(is_retryable=live.is_adopted)
                 log.warning("run.other_version", run=live.run.id, group=live.run.folder, reason=str(error))
                 self._termination.schedule_kill(live, verdict)
             else:

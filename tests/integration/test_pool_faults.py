@@ -466,6 +466,21 @@ async def test_a_container_of_another_version_ends_its_turn_at_once_with_the_rea
     await until(lambda: harness.states() == [], "its slot is free")
 
 
+async def test_a_container_of_another_version_that_is_found_again_ends_its_turn_as_before(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "REJOIN_SECONDS", 60)  # it answers, and is heard out
+    turn, container = await harness.start()
+    container.said.put_nowait(EngineGone())
+    container.said.put_nowait(f'{frames.START}\n{{"n": 1, "kind": "ready", "v": 2}}\n{frames.END}\n'.encode())
+
+    async def is_over() -> bool:
+        return (await harness.store_harness.turn(turn.id)).reason is not None
+
+    await until(is_over, "its turn is over")
+    assert (await harness.store_harness.turn(turn.id)).state is TurnState.FAILED
+
+
 async def test_under_compose_the_fix_for_another_version_is_composes(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
