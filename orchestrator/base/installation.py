@@ -15,6 +15,7 @@ from pathlib import Path
 PACKAGE = "andy-assistant"
 DOCKERFILE = "container/Dockerfile"
 _QUOTED_COMMAND = re.compile(r"'andy ([a-z]+)")
+_UV_ARCHIVE = re.compile(r"archive-v\d+")
 UV_RECEIPT = "uv-receipt.toml"
 """The file in which `uv tool` records what it was asked to install, in the tool's Python environment."""
 COMPOSE_HOME = "/andy"
@@ -56,7 +57,7 @@ def installer() -> Installer:
     if "pipx" in parts:
         return Installer.PIPX
     # `uvx` has its environments in uv's cache, in a folder such as `archive-v0`.
-    if (Path(sys.prefix) / UV_RECEIPT).is_file() or any(part.startswith("archive-v") for part in parts):
+    if (Path(sys.prefix) / UV_RECEIPT).is_file() or any(map(_UV_ARCHIVE.fullmatch, parts)):
         return Installer.UV
     try:
         installed_by = metadata.distribution(PACKAGE).read_text("INSTALLER") or ""

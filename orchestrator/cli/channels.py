@@ -15,7 +15,7 @@ from cyclopts import App, Parameter
 from orchestrator.cli.exit_codes import UsageError
 from orchestrator.cli.options import HomeOption, JsonOption, show
 from orchestrator.cli.terminal import home_of, settings_of, settings_to_show, typed
-from orchestrator.domain.errors import AndyError, NotRunning, SettingError
+from orchestrator.domain.errors import AndyError, ChannelError, NotRunning, SettingError
 from orchestrator.home.directory import Home
 
 if TYPE_CHECKING:
@@ -235,6 +235,7 @@ async def _statuses(home: Home, name: str | None) -> list[dict[str, Any]]:
 
     Raises:
         UnknownChannel, BrokenChannel: the channel `name` cannot be loaded.
+        ChannelDown: the login of the channel `name` cannot be read.
     """
     from orchestrator.base.supervision import reason_of
     from orchestrator.channels import discovery
@@ -247,7 +248,7 @@ async def _statuses(home: Home, name: str | None) -> list[dict[str, Any]]:
             if channel.is_always_on:
                 continue
             row = await connection_status(home, channel)
-        except SettingError as error:
+        except (SettingError, ChannelError) as error:
             if name:
                 raise
             row = await _broken_status(home, str(error))

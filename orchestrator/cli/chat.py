@@ -10,7 +10,7 @@ import secrets
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -284,9 +284,12 @@ def _lines_of_terminal() -> asyncio.StreamReader:
 
     def take() -> None:
         """Pass the typed text on to the stream; an empty text is the end of the input, by Ctrl-D."""
-        text = b""
-        with suppress(OSError):  # the terminal is gone: the end of the input, too
+        try:
             text = os.read(descriptor, MAX_TYPED_BYTES)
+        except BlockingIOError:  # there is nothing to read after all
+            return
+        except OSError:  # the terminal is gone: the end of the input, too
+            text = b""
         if text:
             stream.feed_data(text)
         else:

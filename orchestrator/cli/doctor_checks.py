@@ -353,7 +353,6 @@ def _agent_image(tag: str) -> DoctorFinding:
     An image fits if its program speaks this version of the protocol between host and container.
     """
     sources = runtime_selection.image_sources()
-    fix = runtime_selection.image_fix()
     with docker_client.translated(), closing(docker_client.connect()) as client:
         details = base.inspect(client, tag)
         if details is None:
@@ -365,12 +364,16 @@ def _agent_image(tag: str) -> DoctorFinding:
     # An image without the label was built by Compose together with this Andy, so its version is this one.
     image_version = labels.get(image.WIRE_LABEL, str(WIRE_VERSION))
     text = f"{tag} of {details['Created'][:16]}, {labels.get(image.SOURCE_LABEL, 'built by Compose')}"
+    is_pinned = "@" in tag
+    fix = runtime_selection.version_fix(tag) if is_pinned else runtime_selection.image_fix()
     if image_version != str(WIRE_VERSION):
         return bad(
             "image",
             f"{text}: its runner has protocol version {image_version}, Andy has {WIRE_VERSION}",
             fix=fix,
         )
+    if not is_current and is_pinned:
+        return bad("image", f"{text}: of another version than this Andy, who does not start with it", fix=fix)
     if not is_current:
         return note("image", f"{text}: older than its sources; the next start builds it", fix=fix)
     return ok("image", text)

@@ -182,6 +182,7 @@ class ContainersFeature:
             tasks=tasks,
             wakeups=self._host.wakeups,
             bus=self._host.bus,
+            image=self.selected.image or "",
         )
         return self.pool
 

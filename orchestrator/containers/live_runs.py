@@ -53,6 +53,8 @@ class LiveRunState:
 
     For the container of an earlier host, it begins with the time at which this one took it over.
     """
+    is_adopted: bool = False
+    """Whether an earlier host started the container, and this one took it over."""
     has_read_frame: bool = False
     """Whether this host has read a frame of it."""
     container: RunningContainer | None = None

@@ -32,7 +32,7 @@ from orchestrator.base.rate_limits import TokenBucket
 from orchestrator.containers import frame_effects, timeouts, turn_progress
 from orchestrator.containers.live_runs import LiveRunState
 from orchestrator.containers.ports import PoolContext, event_word, until_stored
-from orchestrator.containers.runtime_selection import image_fix
+from orchestrator.containers.runtime_selection import version_fix
 from orchestrator.containers.termination import (
     GROUP_CHANGED,
     IMAGE_REPLACED,
@@ -61,9 +61,12 @@ container could send millions.
 ENDLESS_OUTPUT = timeouts.TimeoutVerdict(kill=True, reason="it talked without end.", is_retryable=False)
 
 
-def other_version(*, is_retryable: bool) -> timeouts.TimeoutVerdict:
-    """Return the decision to end a container that speaks another version of the protocol, with the fix."""
-    reason = f"my container is of another version than the rest of me: '{image_fix()}' makes its image anew."
+def other_version(image: str, *, is_retryable: bool) -> timeouts.TimeoutVerdict:
+    """Return the decision to end a container that speaks another version of the protocol, with the fix.
+
+    `image` is the name of its image.
+    """
+    reason = f"my container is of another version than the rest of me: {version_fix(image)}."
     return timeouts.TimeoutVerdict(kill=True, reason=reason, is_retryable=is_retryable)
 
 
@@ -186,10 +189,9 @@ class OutputReader:
         except OtherVersion as error:
             await self._wait_for_rate(live, live.frame_rate)
             if not live.has_read_frame and live.verdict is None:
-                # A container that this host has taken over, so that it has a time already, was started by an
-                # earlier host of the container's version. Then a new one, of this host's version, may
-                # succeed.
-                verdict = other_version(is_retryable=live.last_frame_ms is not None)
+                # A container of an earlier host has that host's version. Then a new one, of this host's
+                # version, may succeed.
+                verdict = other_version(self._context.image, is_retryable=live.is_adopted)
                 log.warning("run.other_version", run=live.run.id, group=live.run.folder, reason=str(error))
                 self._termination.schedule_kill(live, verdict)
             else:

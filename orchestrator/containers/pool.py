@@ -61,12 +61,14 @@ class RunPool:
         tasks: asyncio.TaskGroup,
         wakeups: Wakeups,
         bus: EventBus,
+        image: str = "",
     ) -> None:
         """Build the parts of the pool; no run is started yet.
 
         `ports` are the functions of other packages that the pool calls, and `limits` the time limits of runs.
         `tasks` is the task group in which each run has a task. `wakeups` wakes other loops of the host, such
-        as the dispatcher. `bus` publishes events of runs and turns.
+        as the dispatcher. `bus` publishes events of runs and turns. `image` is the name of the agent image,
+        empty for ordinary processes.
         """
         self._context = context = PoolContext(
             database=database,
@@ -78,6 +80,7 @@ class RunPool:
             tasks=tasks,
             wakeups=wakeups,
             bus=bus,
+            image=image,
         )
         self._live_runs = live_runs = LiveRuns(limits=limits, clock=clock, wakeups=wakeups)
         self._orphans = orphans = Orphans(context)

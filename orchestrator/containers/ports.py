@@ -176,6 +176,8 @@ class PoolContext:
     tasks: asyncio.TaskGroup
     wakeups: Wakeups
     bus: EventBus
+    image: str
+    """The name of the agent image; empty for ordinary processes."""
 
 
 def until_stored() -> AsyncIterator[Attempt]:

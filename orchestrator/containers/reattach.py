@@ -106,6 +106,7 @@ class Reattachment:
         live = self._live_runs.admit(run, RunState.IDLE if turn is None else RunState.BUSY)
         # Its silence counts from now: while the host was away, nobody could read its frames.
         live.container = container
+        live.is_adopted = True
         live.last_frame_ms = self._context.clock.steady_ms()
         live.session_id = session_id
         live.is_retired = container.is_outdated

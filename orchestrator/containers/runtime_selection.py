@@ -526,8 +526,7 @@ def ensure_image(tag: str, say: Say) -> None:
             if is_pinned:
                 raise ContainerError(
                     f"ANDY_IMAGE names the image {tag}, which is of another version than this Andy:"
-                    " 'andy image build --tag andy-agent:latest', push that with 'andy image push REGISTRY"
-                    " --tag andy-agent:latest', and write the digest that it says."
+                    f" {version_fix(tag)}."
                 )
         finally:
             client.close()
@@ -555,6 +554,19 @@ def image_fix(tag: str = "") -> str:
         return "andy image build"
     is_clone = (Path(COMPOSE_HOME) / installation.DOCKERFILE).is_file()
     return f"docker compose {'build' if is_clone else 'pull'} agent"
+
+
+def version_fix(tag: str) -> str:
+    """Return what the owner types where the agent image `tag` is of another version than this Andy.
+
+    One whose name has a digest is replaced by another image with another digest.
+    """
+    if "@" in tag:
+        return (
+            "'andy image build --tag andy-agent:latest', push that with 'andy image push REGISTRY"
+            " --tag andy-agent:latest', and write the digest that it says to ANDY_IMAGE"
+        )
+    return f"'{image_fix()}' makes its image anew"
 
 
 def _no_image(tag: str) -> str:

@@ -226,7 +226,7 @@ def to_change(group: Group) -> GroupConfig:
     others that allow little: to store those would lose what the owner wrote.
     """
     try:
-        return GroupConfig.model_validate(group.container_config)
+        return GroupConfig.model_validate(_without_zones(group.container_config))
     except ValidationError as error:
         removal = json.dumps(dict.fromkeys(str(part["loc"][0]) for part in error.errors() if part["loc"]))
         raise ConfigRefused(
@@ -257,7 +257,7 @@ def parsed(fields: Mapping[str, Any], folder: str) -> GroupConfig:
     If the fields cannot be parsed, log that and return settings that allow little.
     """
     try:
-        return GroupConfig.model_validate(fields)
+        return GroupConfig.model_validate(_without_zones(fields))
     except ValidationError as error:
         log.warning("group.config_unreadable", group=folder, reason=_explained(error))
         return GroupConfig(
@@ -294,12 +294,26 @@ def merged(group: Group, changes: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises `ConfigRefused` if a key is not known or a value cannot be used.
     """
-    fields = {**group.container_config, **changes}
+    fields = {**_without_zones(group.container_config), **changes}
     set_fields = {key: value for key, value in fields.items() if value is not None}
     # A key that is removed has to be known or stored: a misspelt one would look as if it were gone. It is put
     # back with None, so that `checked` refuses it.
     unknown = changes.keys() - GroupConfig.model_fields.keys() - group.container_config.keys()
     return checked({**set_fields, **dict.fromkeys(unknown)}).to_fields()
+
+
+def _without_zones(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return stored fields without the allowed IPv6 addresses that have a zone, such as `[fe80::1%eth0]:443`.
+
+    Earlier versions stored these, though no group ever reached one. If nothing else is allowed, `egress` is
+    `none`.
+    """
+    match fields.get("egress"):
+        case {"allowlist": [*targets]} as egress:
+            remaining = [target for target in targets if "%" not in str(target)]
+            if len(remaining) < len(targets):
+                return {**fields, "egress": {**egress, "allowlist": remaining} if remaining else "none"}
+    return fields
 
 
 def _explained(error: ValidationError) -> str:

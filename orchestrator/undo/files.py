@@ -411,7 +411,8 @@ class GroupFiles:
         if entry.kind != "file" or trees.is_unread(entry):
             return
         target = self._content(folder, entry.content)
-        if target.exists():
+        # A power cut may have left it empty.
+        if target.exists() and target.stat().st_size == entry.size:
             self._folders[folder].stored.add(entry.content)
             return
         if self.stored_bytes(folder) + entry.size > STORE_BYTES:

@@ -186,6 +186,7 @@ def scripted_pool(
     home: Path,
     *,
     ports: RunPorts | None = None,
+    image: str = "",
 ) -> RunPool:
     return RunPool(
         store_harness.database,
@@ -197,4 +198,5 @@ def scripted_pool(
         tasks=tasks,
         wakeups=store_harness.wakeups,
         bus=store_harness.bus,
+        image=image,
     )

@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.domain.network_targets import parse_target
 from orchestrator.domain.values import Folder, RunId, TurnId
-from orchestrator.groups import registration
+from orchestrator.groups import registration, settings
 from orchestrator.inbound.intake import build_intake
 from orchestrator.proxies import approvals, mcp_message
 from orchestrator.proxies.approvals import (
@@ -664,3 +664,23 @@ async def test_where_a_rule_names_a_server_no_method_passes_that_the_protocol_do
         assert f"the method '{method}' is not known" in str(await reason("mail", method))
     assert await reason("mail", "tools/list") is None
     assert await reason("notes", "mail/send") is None
+
+
+async def test_an_allowed_address_with_a_zone_hides_no_other_from_the_egress_proxy(
+    asking: Asking, store_harness: StoreHarness, tmp_path: Path
+) -> None:
+    """Earlier versions of Andy asked about such an address."""
+    for number, request_made in enumerate((replace(PLACE, subject="[fe80::1%eth0]:443"), PLACE), 1):
+        task = await asking.asked(request_made)
+        await asking.decide(number, "allow")
+        assert await task is None
+    proxies = ContainerProxies(
+        host_context(store_harness, tmp_path),
+        credentials=CredentialSource(tmp_path, {}),
+        address="127.0.0.1",
+        on_runaway=lambda *_: None,
+    )
+    config = settings.checked({"egress": {"allowlist": ["example.com:443"]}})
+    async with store_harness.database.reading() as tx:
+        targets = await proxies._temporary_targets(tx, PLACE.folder, config)
+    assert targets == {parse_target(PLACE.subject)}

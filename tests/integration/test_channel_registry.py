@@ -333,3 +333,16 @@ def test_a_broken_channel_hides_the_state_of_no_other(tmp_path, home, monkeypatc
 def test_the_state_of_one_channel_that_does_not_exist_is_refused(home, monkeypatch):
     with pytest.raises(UnknownChannel, match="'foo' is no channel"):
         andy(monkeypatch, "channels", "status", "foo", "--home", str(home.root))
+
+
+def test_a_damaged_login_hides_the_state_of_no_other_channel(home, monkeypatch, capsys):
+    monkeypatch.setenv("ANDY_CHANNELS", "matrix,whatsapp")
+    login = home.root / "data" / "channels" / "matrix" / "login.json"
+    login.parent.mkdir(parents=True)
+    login.write_text("")
+    andy(monkeypatch, "channels", "status", "--json", "--home", str(home.root))
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["name"], row["state"]) for row in rows] == [("matrix", "broken"), ("whatsapp", "unpaired")]
+    with pytest.raises(ChannelDown) as refused:
+        andy(monkeypatch, "channels", "status", "matrix", "--home", str(home.root))
+    assert rows[0]["advice"] == str(refused.value)

@@ -783,6 +783,27 @@ def test_a_conversation_ends_in_one_line_once_andy_has_ended(tmp_path, monkeypat
             asyncio.run(chat._converse(tmp_path, "main", sender="you"))
 
 
+def test_a_terminal_that_has_nothing_to_read_after_all_does_not_end_the_conversation(monkeypatch):
+    answers = [BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), b"hello\n"]
+
+    def read(*_: object) -> bytes:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    async def first_line() -> bytes:
+        return await chat._lines_of_terminal().readline()
+
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as source, os.fdopen(writer, "w") as other_end:
+        other_end.write("\n")
+        other_end.flush()
+        monkeypatch.setattr("sys.stdin", source)
+        monkeypatch.setattr(chat.os, "read", read)
+        assert asyncio.run(first_line()) == b"hello\n"
+
+
 def test_a_conversation_at_a_terminal_that_is_gone_has_no_further_lines(monkeypatch):
     reads = []
 

@@ -15,10 +15,12 @@ from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from agent_runner.wire.document import WIRE_VERSION
 from orchestrator.channels.whatsapp import doctor_checks
 from orchestrator.cli import client, doctor
 from orchestrator.cli import doctor_checks as checks
@@ -389,6 +391,35 @@ async def test_the_runtime_is_that_of_the_running_andy_whatever_a_file_says(home
         "not used: no agent runs in a container",
     ]
     assert [seen[name].fix for name in ("image", "compose", "firewall")] == ["", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("tag", "wire_version", "state", "fix"),
+    [
+        ("andy-agent:latest", "0", "bad", "andy image build"),
+        ("andy-agent:latest", str(WIRE_VERSION), "note", "andy image build"),
+        ("r.example/andy-agent@sha256:1", "0", "bad", "write the digest that it says to ANDY_IMAGE"),
+        (
+            "r.example/andy-agent@sha256:1",
+            str(WIRE_VERSION),
+            "bad",
+            "write the digest that it says to ANDY_IMAGE",
+        ),
+    ],
+)
+def test_an_image_with_a_digest_is_never_built_so_another_has_to_be_named(
+    monkeypatch, tag, wire_version, state, fix
+):
+    labels = {checks.image.WIRE_LABEL: wire_version, checks.image.SOURCE_LABEL: "old"}
+    details = {"Created": "2026-01-01T00:00:00Z", "Config": {"Labels": labels}}
+    monkeypatch.setattr(checks.docker_client, "connect", lambda: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(checks.base, "inspect", lambda *_: details)
+    monkeypatch.setattr(checks.runtime_selection, "image_sources", object)
+    monkeypatch.setattr(checks.image, "is_current", lambda *_: False)
+    finding = checks._agent_image(tag)
+    assert finding.state == state
+    assert finding.fix.endswith(fix)
+    assert ("the next start builds it" in finding.text) == (state == "note")
 
 
 async def test_without_an_engine_that_answers_the_mounts_of_compose_count_as_not_checked(home, monkeypatch):

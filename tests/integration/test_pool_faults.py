@@ -134,11 +134,11 @@ class Harness:
 
 
 @asynccontextmanager
-async def a_harness(store_harness: StoreHarness, home: Path) -> AsyncIterator[Harness]:
+async def a_harness(store_harness: StoreHarness, home: Path, *, image: str = "") -> AsyncIterator[Harness]:
     runtime = ScriptedRuntime()
     await store_harness.add_group()
     async with asyncio.TaskGroup() as tasks:
-        pool = scripted_pool(store_harness, runtime, tasks, home)
+        pool = scripted_pool(store_harness, runtime, tasks, home, image=image)
         watch = tasks.create_task(pool.reap(), name="reaper")
         yield Harness(store_harness, runtime, pool)
         for task in [watch, *pool.tasks()]:
@@ -464,6 +464,40 @@ async def test_a_container_of_another_version_ends_its_turn_at_once_with_the_rea
     assert "another version" in told
     assert "andy image build" in told
     await until(lambda: harness.states() == [], "its slot is free")
+
+
+async def test_a_container_of_another_version_that_is_found_again_ends_its_turn_as_before(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "REJOIN_SECONDS", 60)  # it answers, and is heard out
+    turn, container = await harness.start()
+    container.said.put_nowait(EngineGone())
+    container.said.put_nowait(f'{frames.START}\n{{"n": 1, "kind": "ready", "v": 2}}\n{frames.END}\n'.encode())
+
+    async def is_over() -> bool:
+        return (await harness.store_harness.turn(turn.id)).reason is not None
+
+    await until(is_over, "its turn is over")
+    assert (await harness.store_harness.turn(turn.id)).state is TurnState.FAILED
+
+
+async def test_the_fix_for_another_version_of_an_image_with_a_digest_is_another_digest(
+    store_harness: StoreHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "REAP_SECONDS", 0.01)
+    image = f"registry:5000/andy-agent@sha256:{'a' * 64}"
+    async with a_harness(store_harness, tmp_path, image=image) as harness:
+        turn, container = await harness.start()
+        container.said.put_nowait(
+            f'{frames.START}\n{{"n": 1, "kind": "ready", "v": 2}}\n{frames.END}\n'.encode()
+        )
+
+        async def has_failed() -> bool:
+            return (await harness.store_harness.turn(turn.id)).state is TurnState.FAILED
+
+        await until(has_failed, "it fails")
+        (told,) = await harness.told_after(0)
+    assert "write the digest that it says to ANDY_IMAGE" in told
 
 
 async def test_under_compose_the_fix_for_another_version_is_composes(

@@ -263,6 +263,17 @@ async def test_a_list_of_files_that_was_cut_off_is_written_again(undo: UndoHarne
     assert tree.read_text() == body
 
 
+async def test_a_content_that_was_cut_off_is_stored_again(undo: UndoHarness, tmp_path: Path) -> None:
+    (undo.folder() / "a").write_text("1")
+    files.GroupFiles(tmp_path).begin("family", 1)
+    (content,) = (tmp_path / "data" / "undo" / "family" / "content").iterdir()
+    content.write_text("")  # as a power cut leaves a new file whose bytes were not on the disk yet
+
+    files.GroupFiles(tmp_path).begin("family", 2)
+
+    assert content.read_text() == "1"
+
+
 async def test_what_is_forgotten_is_in_no_snapshot(undo: UndoHarness) -> None:
     await undo.turn(writes=lambda at: (at / "a").write_text("secret"))
     await caught_up(undo)

@@ -70,6 +70,34 @@ def test_a_stored_configuration_that_cannot_be_read_gives_the_group_nothing():
     assert settings.of(readable).mounts == (MountRequest(path="/a", writable=True),)
 
 
+ZONED = "[fe80::1%eth0]:443"
+
+
+@pytest.mark.parametrize(
+    ("stored", "loaded"),
+    [
+        (["example.com:443", ZONED], {"allowlist": ["example.com:443"]}),
+        ([ZONED], "none"),
+    ],
+)
+def test_a_stored_address_with_a_zone_is_left_out_and_the_other_settings_stay(stored, loaded):
+    group = a_group(container_config={"memory_mb": 512, "egress": {"allowlist": stored}})
+    wanted = settings.checked({"memory_mb": 512, "egress": loaded})
+    assert settings.of(group) == wanted
+    assert settings.to_change(group) == wanted
+    assert settings.merged(group, {"cpus": 1}) == wanted.to_fields() | {"cpus": 1.0}
+
+
+def test_a_new_address_with_a_zone_is_refused():
+    with pytest.raises(ConfigRefused, match="without a zone"):
+        settings.merged(a_group(), {"egress": {"allowlist": [ZONED]}})
+
+
+@pytest.mark.parametrize("egress", [{"allowlist": 1}, {"allowlist": [1, "%"]}, {"list": []}, 1])
+def test_a_stored_list_of_another_form_gives_the_group_nothing(egress):
+    assert settings.of(a_group(container_config={"egress": egress})).ask == ("mcp:*",)
+
+
 def test_a_rule_names_what_the_owner_is_asked_before():
     config = settings.checked({"ask": ["egress", "mcp:mail/send", "mcp:bank"]})
     assert config.asks_egress

@@ -86,3 +86,10 @@ def test_an_environment_that_uv_installed_into_is_extended_by_uv(
 def test_a_folder_called_uv_is_not_yet_a_tool_of_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment(monkeypatch, tmp_path / "uv" / "venv", installed_by="pip")
     assert installation.command_to_add("voice") == "pip install 'andy-assistant[voice]'"
+
+
+def test_a_folder_called_archive_is_not_yet_the_cache_of_uvx(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment(monkeypatch, tmp_path / "archive-venvs" / "andy", installed_by="pip")
+    assert installation.command_to_add("voice") == "pip install 'andy-assistant[voice]'"

@@ -192,18 +192,18 @@ def answers(text: str, *, count: int) -> tuple[tuple[int, str], ...] | None:
     once. A line without a number continues the answer before it.
     """
     # Lines first: inside a line that is an answer, numbers may be part of it.
-    numbered = _answers_by_line(text) or _inline_answers(text)
+    numbered = _answers_by_line(text, count) or _inline_answers(text)
     numbers = [number for number, _ in numbered]
     if not numbered or len(set(numbers)) != len(numbers) or not 1 <= min(numbers) <= max(numbers) <= count:
         return None
     return tuple(numbered) if all(answer for _, answer in numbered) else None
 
 
-def _answers_by_line(text: str) -> list[tuple[int, str]]:
+def _answers_by_line(text: str, count: int) -> list[tuple[int, str]]:
     """Return (number, answer) for each line of a text that begins with a number.
 
     A line without a number continues the answer before it. Empty where the first line has no number, or the
-    text is one line with several numbers.
+    text is one line with several numbers. `count` is the number of questions.
     """
     lines = [line for line in text.strip().splitlines() if line.strip()]
     if len(lines) == 1 and any(len(style.findall(lines[0])) > 1 for style in _INLINE_NUMBERS):
@@ -213,8 +213,8 @@ def _answers_by_line(text: str) -> list[tuple[int, str]]:
     for line in lines:
         numbered = _NUMBERED_LINE.fullmatch(line)
         if numbered is None and is_bare and (next_line := _BARE_LINE.fullmatch(line)):
-            # After "1 yes", "2 days off" answers question 2.
-            numbered = next_line if int(next_line[1]) == parsed[-1][0] + 1 else None
+            # After "1 yes", "2 days off" answers question 2, if there is one.
+            numbered = next_line if int(next_line[1]) == parsed[-1][0] + 1 <= count else None
         if numbered is not None:
             is_bare = _BARE_LINE.fullmatch(line) is not None
             parsed.append((int(numbered[1]), numbered[2].strip()))

@@ -123,6 +123,17 @@ def test_a_bare_number_that_follows_a_bare_one_begins_an_answer_whatever_word_co
 
 
 @pytest.mark.parametrize(
+    ("text", "count", "wanted"),
+    [
+        ("1 yes\n2 no\n3 days off", 2, ((1, "yes"), (2, "no\n3 days off"))),
+        ("1 it takes about\n2 hours", 1, ((1, "it takes about\n2 hours"),)),
+    ],
+)
+def test_a_bare_number_beyond_the_last_question_continues_an_answer(text, count, wanted):
+    assert reply_parser.answers(text, count=count) == wanted
+
+
+@pytest.mark.parametrize(
     ("unit", "count"), [("1일 ", 40), ("later ", 100_000), ("a!", 500_000), ("!", 1_000_000)]
 )
 def test_a_long_reply_is_left_to_an_agent(unit, count):
