@@ -308,12 +308,13 @@ def _without_zones(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     Earlier versions stored these, though no group ever reached one. If nothing else is allowed, `egress` is
     `none`.
     """
-    match fields.get("egress"):
-        case {"allowlist": [*targets]} as egress:
-            remaining = [target for target in targets if "%" not in str(target)]
-            if len(remaining) < len(targets):
-                return {**fields, "egress": {**egress, "allowlist": remaining} if remaining else "none"}
-    return fields
+    egress = fields.get("egress")
+    if not isinstance(egress, dict) or not isinstance(targets := egress.get("allowlist"), list | tuple):
+        return fields
+    remaining = [target for target in targets if "%" not in str(target)]
+    if len(remaining) == len(targets):
+        return fields
+    return {**fields, "egress": {**egress, "allowlist": remaining} if remaining else "none"}
 
 
 def _explained(error: ValidationError) -> str:
