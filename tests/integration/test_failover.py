@@ -579,20 +579,21 @@ async def test_a_service_that_refuses_for_good_and_has_no_other_fails_its_turn_o
     assert (await harness.settle(await harness.asked())).state is TurnState.ANSWERED, "the next one tries"
 
 
-async def test_a_service_that_refuses_now_for_this_and_now_for_that_is_reported_once_a_day(
+async def test_a_service_that_refuses_now_for_this_and_now_for_that_is_reported_once_a_day_for_each(
     harness: ServicesHarness, first: FaultyUpstream
 ) -> None:
     await harness.choose(WorkKind.FALLBACK)
     await harness.add("far", first.url, kind="gateway", model="m")
     await harness.configure(model="far/m")
-    for fault in ("unknown model", "refused key", "no credit"):
+    faults = ("unknown model", "refused key", "no credit")
+    for fault in faults * 2:
         first.behave = FAULTS[fault]
         assert (await harness.settle(await harness.asked())).state is TurnState.FAILED
         await harness.store_harness.deliver_all()
-    assert len(await harness.told("main")) == 1
+    assert len(await harness.told("main")) == len(faults)
     harness.store_harness.clock.pass_ms(24 * 3_600_000)
     assert (await harness.settle(await harness.asked())).state is TurnState.FAILED
-    assert len(await harness.told("main")) == 2
+    assert len(await harness.told("main")) == len(faults) + 1
 
 
 @pytest.mark.parametrize("fault", ["a break within a tool call", "a byte now and then", "another format"])
