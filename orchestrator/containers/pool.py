@@ -160,7 +160,8 @@ class RunPool:
     async def _begin(self, live: LiveRunState, turn: Turn) -> None:
         """Give its first turn to a container that was started ahead, and wake the queue.
 
-        The caller has made the run BUSY and set its `turn_id`, so that the queue gives it no other turn. If
+        The caller has made the run BUSY and set its `turn_id`, which reserves it for the turn: the queue
+        gives it no other one. Once the store has begun the turn, or there is none, the reservation ends. If
         the turn is gone, or the container does not fit the group any more, the container is ended. The queue
         then starts another one for the turn.
         """
@@ -171,7 +172,7 @@ class RunPool:
             # turn.
             log.exception("turn.not_begun", turn=turn.id, run=live.run.id)
             order = None
-        live.turn_id = None  # the store has the turn as running in the run now, or the run gets none
+        live.turn_id = None  # only the reservation: the store knows from here on which turn runs in it
         if order is not None:
             self._live_runs.foresight.count_hit(live)
             await self._write(live, turn, order)

@@ -273,8 +273,8 @@ class ContextManager:
 
         `context_tokens` is the number of tokens of the conversation. `checkpoint` is a turn and the uuid of
         its last message. With a new session id, the checkpoints of the earlier session are dropped. `now_ms`
-        is the time of the report, which is stored as well: only the same report of the same time writes
-        nothing.
+        is the time of the report, which is stored as well. Nothing is written if the same report of the same
+        time is stored already.
         """
         base = self.load(now_ms=now_ms).context
         sdk = memory.with_session(

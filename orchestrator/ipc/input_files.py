@@ -128,7 +128,7 @@ class InputFiles:
         try:
             with self._writing:
                 remaining = clear_stale(self._input_of(folder), is_over)
-        # No live run reads the remaining files, because they name their runs. The next call tries again.
+        # The files of ended runs may stay until the next call: each names its run, so no live run reads them.
         except (MailboxError, OSError) as error:
             log.warning("input.not_cleared", group=folder, reason=str(error))
             return

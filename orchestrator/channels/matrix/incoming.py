@@ -330,7 +330,8 @@ class RoomReceiver:
             is_call=self._login.user_id in message.mentions,
             edits=MessageId(message.edits) if message.edits else None,
             deletes=await self._redacted_message(jid, message.redacts) if message.redacts else None,
-            # A homeserver passes a redaction on only if its sender has the right to it.
+            # Whoever the sender of the redaction is, the homeserver has checked their right to it, as it does
+            # for a moderator's.
             is_moderated=bool(message.redacts),
             ignored=REACTION if message.emoji else message.ignored or None,
             reaction=message.emoji or None,

@@ -413,7 +413,7 @@ class CarrierSession:
         """
         changed_trees: list[tuple[SharedTree, Tree, Changes]] = []
         has_new_turn = False
-        # Prevents that a turn reaches the container before the files that it needs. The host writes the files
+        # A turn must not reach the container before the files that it needs. The host writes the files
         # of a turn first, and its input last. Here the input is read first, so that the files of a turn whose
         # input was found are found, too. At the end the order is reversed, so that the input is sent last.
         # Sorting by a boolean puts the items first for which it is False.
@@ -422,7 +422,7 @@ class CarrierSession:
             is_live = shared.target in LIVE_TARGETS
             if not is_live and not has_new_turn:
                 continue
-            # The few files of a live folder are all hashed again, without stored hashes (`{}`).
+            # A live folder has few files: all are hashed again, without stored hashes (`{}`).
             present_tree = shared.read({} if is_live else self._cache(key))
             if changed := trees.changes(shared.base or {}, present_tree):
                 changed_trees.append((shared, present_tree, changed))
