@@ -300,7 +300,7 @@ class GroupMemory:
         async with self._database.transaction() as tx:
             await _forget_rows(tx, group, selection, removed_items, matching_messages, now_ms=now_ms)
             await turn_effects.forget(tx, folder)
-            # Once more: a session that began meanwhile may have been told what was only removed now.
+            # Once more: a session that began meanwhile may have read what was only removed now.
             await sessions.request_new_session(tx, folder)
             detail = {"forgotten": {kind: count for kind, count in counts.items() if count}}
             await audit.append(

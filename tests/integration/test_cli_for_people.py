@@ -12,7 +12,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -783,14 +783,8 @@ def test_a_conversation_ends_in_one_line_once_andy_has_ended(tmp_path, monkeypat
             asyncio.run(chat._converse(tmp_path, "main", sender="you"))
 
 
-def test_a_terminal_that_has_nothing_to_read_after_all_does_not_end_the_conversation(monkeypatch):
-    answers = [BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), b"hello\n"]
-
-    def read(*_: object) -> bytes:
-        answer = answers.pop(0)
-        if isinstance(answer, OSError):
-            raise answer
-        return answer
+def first_line_of_terminal(monkeypatch: pytest.MonkeyPatch, read: Callable[..., bytes]) -> bytes:
+    """The first line that `andy chat` takes from a terminal whose bytes `read` gives or refuses."""
 
     async def first_line() -> bytes:
         return await chat._lines_of_terminal().readline()
@@ -801,7 +795,19 @@ def test_a_terminal_that_has_nothing_to_read_after_all_does_not_end_the_conversa
         other_end.flush()
         monkeypatch.setattr("sys.stdin", source)
         monkeypatch.setattr(chat.os, "read", read)
-        assert asyncio.run(first_line()) == b"hello\n"
+        return asyncio.run(first_line())
+
+
+def test_a_terminal_that_has_nothing_to_read_after_all_does_not_end_the_conversation(monkeypatch):
+    answers = [BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), b"hello\n"]
+
+    def read(*_: object) -> bytes:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    assert first_line_of_terminal(monkeypatch, read) == b"hello\n"
 
 
 def test_a_conversation_at_a_terminal_that_is_gone_has_no_further_lines(monkeypatch):
@@ -813,16 +819,7 @@ def test_a_conversation_at_a_terminal_that_is_gone_has_no_further_lines(monkeypa
             raise OSError(errno.EIO, "Input/output error")
         return b""
 
-    async def first_line() -> bytes:
-        return await chat._lines_of_terminal().readline()
-
-    reader, writer = os.pipe()
-    with os.fdopen(reader) as source, os.fdopen(writer, "w") as other_end:
-        other_end.write("\n")
-        other_end.flush()
-        monkeypatch.setattr("sys.stdin", source)
-        monkeypatch.setattr(chat.os, "read", gone)
-        assert asyncio.run(first_line()) == b""
+    assert first_line_of_terminal(monkeypatch, gone) == b""
     assert reads == ["one"]
 
 

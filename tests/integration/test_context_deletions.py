@@ -230,14 +230,20 @@ async def test_a_second_summary_of_a_session_is_known_for_one_behind_all_earlier
     assert folded.index(FROM_SESSION) == len(folded) - 1
 
 
-async def test_transcripts_whose_removal_was_broken_off_are_removed_at_the_next_look(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def transcript_to_remove(harness: Harness) -> Path:
+    """A transcript of a session that is to end because something was forgotten."""
     async with harness.store_harness.database.transaction() as tx:
         await sessions.request_new_session(tx, FAMILY)
     path = harness.home / "sessions" / "family" / ".claude" / "projects" / "p" / "s.jsonl"
     path.parent.mkdir(parents=True)
     path.write_text(CODE)
+    return path
+
+
+async def test_transcripts_whose_removal_was_broken_off_are_removed_at_the_next_look(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = await transcript_to_remove(harness)
 
     with monkeypatch.context() as broken:
         broken.setattr(transcript, "remove_all", _odd_file)
@@ -250,11 +256,7 @@ async def test_transcripts_whose_removal_was_broken_off_are_removed_at_the_next_
 async def test_transcripts_that_could_not_be_removed_are_removed_at_a_later_look(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with harness.store_harness.database.transaction() as tx:
-        await sessions.request_new_session(tx, FAMILY)
-    path = harness.home / "sessions" / "family" / ".claude" / "projects" / "p" / "s.jsonl"
-    path.parent.mkdir(parents=True)
-    path.write_text(CODE)
+    path = await transcript_to_remove(harness)
     ended: list[str] = []
 
     def too_many(*_: object) -> None:

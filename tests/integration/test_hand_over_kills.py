@@ -269,10 +269,8 @@ async def test_a_container_of_an_earlier_image_ends_after_the_turn_it_has(home: 
         await host.end(container)
 
 
-async def test_a_container_of_another_version_that_is_adopted_ends_at_once_and_its_turn_is_tried_again(
-    home: Home,
-) -> None:
-    turn, container = await killed_before_it_heard(home)
+async def replaced_by_another_version(home: Home, turn: Turn, container: ScriptedContainer) -> None:
+    """The next host reads a frame of another version, ends the container, and queues its turn again."""
     container.is_outdated = True
     container.said.put_nowait(f'{frames.START}\n{{"n": 1, "kind": "ready", "v": 2}}\n{frames.END}\n'.encode())
     async with home.host():
@@ -282,6 +280,13 @@ async def test_a_container_of_another_version_that_is_adopted_ends_at_once_and_i
             return (await home.store_harness.turn(turn.id)).state is TurnState.QUEUED
 
         await until(is_back, "its turn is put back")
+
+
+async def test_a_container_of_another_version_that_is_adopted_ends_at_once_and_its_turn_is_tried_again(
+    home: Home,
+) -> None:
+    turn, container = await killed_before_it_heard(home)
+    await replaced_by_another_version(home, turn, container)
 
 
 async def test_a_container_of_another_version_in_its_first_turn_is_replaced_by_one_that_tries_it_again(
@@ -290,15 +295,7 @@ async def test_a_container_of_another_version_in_its_first_turn_is_replaced_by_o
     async with home.host() as host:
         turn = await host.ask(FIRST)
         container = await host.start(turn)
-    container.is_outdated = True
-    container.said.put_nowait(f'{frames.START}\n{{"n": 1, "kind": "ready", "v": 2}}\n{frames.END}\n'.encode())
-    async with home.host():
-        await until(container.is_stopping.is_set, "it is ended")
-
-        async def is_back() -> bool:
-            return (await home.store_harness.turn(turn.id)).state is TurnState.QUEUED
-
-        await until(is_back, "its turn is put back")
+    await replaced_by_another_version(home, turn, container)
 
 
 async def test_a_container_that_answered_while_no_host_was_there_has_its_question_once(home: Home) -> None:

@@ -1067,7 +1067,8 @@ async def test_a_new_login_is_used_during_the_pause_of_the_one_before(home, monk
     assert used == [old, new]
 
 
-async def test_a_vote_that_comes_before_its_poll_is_known_counts_after_it_and_after_a_restart(home):
+async def store_poll(home) -> Poll:
+    """Store a poll of the chat whose id in Telegram is not known yet, and return it."""
     poll = Poll(
         question="Tea?",
         options=("Yes", "No"),
@@ -1077,6 +1078,11 @@ async def test_a_vote_that_comes_before_its_poll_is_known_counts_after_it_and_af
     )
     async with home.database.transaction() as tx:
         await polls.add(tx, poll)
+    return poll
+
+
+async def test_a_vote_that_comes_before_its_poll_is_known_counts_after_it_and_after_a_restart(home):
+    await store_poll(home)
     home.api.vote("77", 1)
     home.api.vote("nobody's", 0)
     async with home.living():
@@ -1093,15 +1099,7 @@ async def test_a_vote_that_comes_before_its_poll_is_known_counts_after_it_and_af
 
 
 async def test_a_poll_that_was_sent_while_the_store_failed_counts_as_sent_and_takes_votes(home, monkeypatch):
-    poll = Poll(
-        question="Tea?",
-        options=("Yes", "No"),
-        folder=Folder("family"),
-        chat_jid=JID,
-        message_id=MessageId("P"),
-    )
-    async with home.database.transaction() as tx:
-        await polls.add(tx, poll)
+    poll = await store_poll(home)
     note_ref, failures = polls.note_ref, iter([sqlite3.OperationalError("database or disk is full")])
 
     async def note_ref_or_fail(*arguments, **options):
@@ -1121,15 +1119,8 @@ async def test_a_poll_that_was_sent_while_the_store_failed_counts_as_sent_and_ta
 
 
 async def test_a_changed_vote_counts_also_after_the_clock_was_set_back(home):
-    poll = Poll(
-        question="Tea?",
-        options=("Yes", "No"),
-        folder=Folder("family"),
-        chat_jid=JID,
-        message_id=MessageId("P"),
-    )
+    await store_poll(home)
     async with home.database.transaction() as tx:
-        await polls.add(tx, poll)
         await polls.note_ref(tx, MessageId("P"), "telegram 77")
     home.api.vote("77", 0)
     async with home.living():
@@ -1144,15 +1135,7 @@ async def test_a_changed_vote_counts_also_after_the_clock_was_set_back(home):
 
 
 async def test_a_vote_that_waited_for_its_poll_does_not_replace_a_later_one(home):
-    poll = Poll(
-        question="Tea?",
-        options=("Yes", "No"),
-        folder=Folder("family"),
-        chat_jid=JID,
-        message_id=MessageId("P"),
-    )
-    async with home.database.transaction() as tx:
-        await polls.add(tx, poll)
+    await store_poll(home)
     async with home.living() as channel:
         home.api.vote("77", 0)
         await home.until_row("SELECT 1 FROM router_state WHERE key LIKE '%telegram.vote%'")
@@ -1169,15 +1152,7 @@ async def test_a_vote_that_waited_for_its_poll_does_not_replace_a_later_one(home
 async def test_a_vote_whose_poll_becomes_known_just_before_it_is_stored_waits_for_no_other_poll(
     home, monkeypatch
 ):
-    poll = Poll(
-        question="Tea?",
-        options=("Yes", "No"),
-        folder=Folder("family"),
-        chat_jid=JID,
-        message_id=MessageId("P"),
-    )
-    async with home.database.transaction() as tx:
-        await polls.add(tx, poll)
+    await store_poll(home)
     deliveries: list[asyncio.Task[None]] = []
     async with home.living() as channel:
         await connected(home)
